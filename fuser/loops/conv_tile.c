@@ -1,10 +1,11 @@
 /* conv_tile.c - chooses the tile of a convolution on tensor cores by a model of what a multiprocessor does.
  *
  * A block goes through K in buffers. Of each, the tensor cores multiply BM x BN x BK, shared memory is read
- * by each warp (its rows of A, its columns of B), and the L2 cache sends both parts; the three overlap, so
- * the longest counts, and a barrier. To that come the first buffer's way and writing the results. Blocks go
- * over the multiprocessors in turns: the last one is as long as a full one, which is what splits are for.
- * Where too few warps live on a multiprocessor to hide the instructions' way, everything takes longer.
+ * by each warp (its rows of A, its columns of B), the L2 cache sends both parts, and four schedulers issue an
+ * instruction a clock; the four overlap, so the longest counts, and a barrier. To that come the first
+ * buffer's way and writing the results. Blocks go over the multiprocessors in turns: the last one is as long
+ * as a full one, which is what splits are for. Where too few warps live on a multiprocessor to hide the
+ * instructions' way, everything takes longer.
  *
  * Read first: fu_conv_tile, then predict.
  */
@@ -20,6 +21,7 @@ enum {
     STATS_TILES = 64, /* as conv2d.cu has it */
     ROOM = 8,         /* likewise: more than a tile's columns in a row of results */
     BLOCK_SHARED = 1024,
+    WORD_SHARED = 1024,
     REGISTERS = 65536,
     MOST_SPLITS = 256,
     MOST_UNITS = 16, /* that a thread copies of one buffer's A, and of B */
@@ -183,6 +185,23 @@ static int64_t resident(const struct fu_conv_tile *o, const shape *s, const tn_t
     return tn_min64(blocks, REGISTERS / ((int64_t)threads * (registers < 255 ? registers : 255)));
 }
 
+/* Instructions of a warp for one buffer, as they were counted in what the assembler makes of the kernels:
+ * products; what brings their operands from shared memory (four words each, but f32 that is turned: one) and
+ * rounds or splits them (ptx.cuh); for each copy what finds its place and whether it is there; and the loop.
+ */
+static double issued(const struct fu_conv_tile *o, const shape *s)
+{
+    enum { LOOP = 30, ROUND = 2, SPLIT = 5, COPY_A = 15, COPY_B = 15, COPY_WINDOWS = 26, COPY_TAPS = 61 };
+    const double m = o->bm / o->warps_m / 16, n = o->bn / o->warps_n / 8, threads = o->grid.threads;
+    const double steps = o->bk * s->size / 32.0, words = 4 * m + 2 * n;
+    const bool wide = s->size == 4, a_turned = wide && s->weights, b_turned = wide && !s->forward;
+    const double loads = (a_turned ? 4 : 1) * m + (b_turned ? 4 : 1) * n / 2;
+    const double parts = !wide ? 0 : o->products == 3 ? SPLIT : ROUND;
+    const double copy_b = s->forward ? COPY_B : s->weights ? COPY_WINDOWS : COPY_TAPS;
+    return steps * (m * n * o->products + loads + words * parts) + LOOP +
+           (COPY_A * o->bm / o->vec_a + copy_b * o->bn / o->vec_b) * o->bk / threads;
+}
+
 static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
 {
     if (s->direct) { /* memory, or arithmetic by all lanes: less where blocks do not fill the last turn */
@@ -196,14 +215,21 @@ static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
         o->cycles =
             start_clocks + turns * fills / (double)o->grid.n * (work > moved ? work : moved) / t->processors;
         o->share = 0;
+        o->bound = work > moved ? "lanes" : "DRAM";
         return;
     }
     const double bm = o->bm, bn = o->bn, bk = o->bk, size = s->size;
     const double mma = bm * bn * bk * o->products / (size == 4 ? mma_per_clock / 2 : mma_per_clock);
     const double shared = (o->warps_n * bm + o->warps_m * bn) * bk * size / shared_per_clock;
     const double l2 = (bm + bn) * bk * size / l2_per_clock;
-    double step = mma > shared ? mma : shared;
-    if (l2 > step) step = l2;
+    const double issue = issued(o, s) * o->warps_m * o->warps_n / 4;
+    const struct {
+        double clocks;
+        const char *name;
+    } takes[] = {{mma, "tensor"}, {issue, "issue"}, {shared, "shared"}, {l2, "L2"}};
+    double step = 0;
+    for (int i = 0; i < 4; i++)
+        if (takes[i].clocks > step) step = takes[i].clocks, o->bound = takes[i].name;
     const double buffers = (double)tn_ceil_div(tn_ceil_div(s->k, o->bk), o->splits);
     double block = buffers * (step + barrier_clocks) + bm * bn * 4 / memory_per_clock;
     const int64_t lives = resident(o, s, t), rounds = tn_ceil_div(o->grid.n, t->processors);
@@ -214,6 +240,12 @@ static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
         o->cycles += ((double)rounds + (double)o->splits) * bm * bn * 4 / l2_per_clock;
     const double work = (double)s->m * (double)s->n * (double)s->k * (double)(s->phases * s->groups);
     o->share = mma / (bm * bn * bk) * work / t->processors / o->cycles;
+    const double image = s->weights ? (double)s->k : (double)s->m * (double)s->phases,
+                 deep = (double)s->channels;
+    const double operands = image * deep + (double)s->taps * deep * (double)(s->weights ? s->m : s->n);
+    const double far = (operands + image * (double)(s->weights ? s->m : s->n)) * (double)s->groups * size /
+                       memory_per_clock / t->processors;
+    if (far > o->cycles) o->share *= o->cycles / far, o->bound = "DRAM";
 }
 
 static void write_defines(const tn_conv2d_desc *d, bool stats, struct fu_conv_tile *o)
@@ -279,8 +311,8 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *s, const tn_target *t,
                         .chunk = 1,
                         .threads = o->warps_m * o->warps_n * 32,
                         .shared = shared_of(o, s, stats)};
-    /* the kernel's own word of shared memory, with room around it */
-    if (o->grid.shared + 64 > (t->shared_most > t->shared_bytes ? t->shared_most : t->shared_bytes))
+    /* the kernel's own word of shared memory is filled up to where the array begins (ptx.cuh) */
+    if (o->grid.shared + WORD_SHARED > (t->shared_most > t->shared_bytes ? t->shared_most : t->shared_bytes))
         return false;
     const int64_t dim[] = {d->n,
                            d->h,

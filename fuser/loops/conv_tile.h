@@ -39,7 +39,9 @@ struct fu_conv_tile {
     int bm, bn, bk, stages, warps_m, warps_n, vec_a, vec_b, products;
     int64_t splits;
     double cycles; /* that it is predicted to take, */
-    double share;  /* and how much of that its tensor cores are busy */
+    double share;  /* and how much of that its tensor cores are busy; */
+    const char
+        *bound; /* what that takes: tensor, issue, shared, L2, DRAM; lanes where there are no products */
 };
 
 /* Chooses the tile for the convolution d, whose pointers, bias and epilogue are not looked at, on the target;

@@ -130,9 +130,11 @@ static int output_products(fu_flash_pass p)
 
 /* The share of the time in which tensor cores are busy, for a warp's tile of 16 * m_tiles by `columns`: the
  * longest of what its quarter and the two memories take, and a quarter of the rest, which does not hide.
- * *read: bytes that it reads from shared memory. */
-static double share_of_tile(const fu_flash_desc *d, const struct fu_flash_tile *t, double *read)
+ * *read: bytes that it reads from shared memory. Instructions are counted as the assembler's text has them;
+ * each word of an f32 operand is rounded or split (ptx.cuh). */
+static double share_of_tile(const fu_flash_desc *d, struct fu_flash_tile *t, double *read)
 {
+    enum { LOOP = 30, COPY = 15, SCORE = 8, MASKED = 6, DRAWN = 30, ROUND = 2, SPLIT = 5 };
     const bool wide = d->dtype == TN_F32;
     const double size = element_bytes(d->dtype), depth = 32 / size, m = t->m_tiles, n = t->columns / 8.0;
     const double a = score_products(d->pass), b = output_products(d->pass);
@@ -140,19 +142,26 @@ static double share_of_tile(const fu_flash_desc *d, const struct fu_flash_tile *
     const double score_loads = a * (d->head / depth) * (n / 2 + (t->kept ? 0 : m));
     const double output_loads = b * (t->columns / depth) * (d->head / 16.0);
     const double scores = m * n * 4; /* of a lane */
-    const double split = !wide ? 0 : products(d) == 3 ? 5 : 1;
+    const double split = !wide ? 0 : products(d) == 3 ? SPLIT : ROUND;
+    const double words = 4 * (score_loads + output_loads) + b * scores;
+    const double fit = d->pass == FU_FLASH_FORWARD ? m * d->head / 2 : 0; /* sums to a larger score */
+    const double copies = 2 * t->columns * d->head * size / 16 / t->threads;
     const double tensor = mma * products(d) * MMA_CYCLES, exponent = scores * EXP_CYCLES;
-    const double issue = mma * products(d) + score_loads + output_loads * (wide ? 4 : 1) +
-                         split * 4 * (score_loads + output_loads) +
-                         scores * (9 + a + (d->mask ? 6 : 0) + (d->dropout ? 30 : 0));
+    const double issue = mma * products(d) + score_loads + output_loads * (wide ? 4 : 1) + split * words +
+                         scores * (SCORE + a + (d->mask ? MASKED : 0) + (d->dropout ? DRAWN : 0)) + fit +
+                         COPY * copies + LOOP;
     *read = (score_loads + output_loads) * LDMATRIX_BYTES;
     const double shared = *read / SHARED_CYCLE * 4; /* the quarters take turns */
     const double far = 2 * t->columns * d->head * size / L2_CYCLE * 4 / t->warps;
-    const double each[] = {tensor, exponent, issue, shared, far};
+    const struct {
+        double cycles;
+        const char *name;
+    } each[] = {
+        {tensor, "tensor"}, {exponent, "exponents"}, {issue, "issue"}, {shared, "shared"}, {far, "L2"}};
     double longest = 0, all = 0;
     for (int i = 0; i < (int)(sizeof each / sizeof *each); i++) {
-        longest = fmax(longest, each[i]);
-        all += each[i];
+        if (each[i].cycles > longest) longest = each[i].cycles, t->bound = each[i].name;
+        all += each[i].cycles;
     }
     return tensor / (longest + (all - longest) * .25);
 }
@@ -172,6 +181,7 @@ static void predict(const fu_flash_desc *d, const tn_target *target, struct fu_f
     if (d->pass == FU_FLASH_DELTA) {
         t->flops = 2 * rows * d->head;
         t->bytes = rows * (2 * width + 8);
+        t->bound = "DRAM";
         return;
     }
     pairs_of(d, t, &seen, &visited);

@@ -39,7 +39,8 @@ struct fu_flash_tile {
     double flops;           /* of products that are wanted; three of TF32 for one of f32 count as one */
     double bytes;           /* that blocks read and write outside, caches not counted, */
     double shared_read;     /* and read from shared memory */
-    double share;           /* predicted: of what mma.sync can do in this precision; 0: no products */
+    double share;           /* predicted: of what mma.sync can do in this precision; 0: no products; */
+    const char *bound;      /* and what takes the time: tensor, exponents, issue, shared, L2, DRAM */
 };
 
 /* false: not a problem for these kernels, or no tile fits the target. */

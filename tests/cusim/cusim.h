@@ -52,6 +52,7 @@ struct cusim_counters {
  *   memory           bytes of device memory there are; first 8 GiB
  *   host-memory      bytes of pinned memory there may be; first 8 GiB
  *   no-virtual       1: no virtual memory management
+ *   shared-most      bytes of shared memory that a block can have when it asks, 227 KiB at most; first 163 KiB
  *   processors       multiprocessors; first 4
  *   capability       compute capability times 10; first 90
  *   check            0: kernels are compiled without checks and run faster; first 1

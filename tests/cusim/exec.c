@@ -30,7 +30,7 @@ sim_block block;
 
 static sim_fiber *free_fibers, *current;
 static void *host[JUMP_WORDS];
-static _Alignas(1024) char dynamic[SIM_SHARED_MOST];
+static _Alignas(SIM_SHARED_ALIGN) char dynamic[SIM_SHARED_MOST];
 static ucontext_t creator;
 
 /* ---- switching ---- */

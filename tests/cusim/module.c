@@ -187,9 +187,11 @@ static sim_function *function_of(tn_cu_function function)
     return NULL;
 }
 
+/* As the assembler counts it: up to where the dynamic array begins. */
 static unsigned shared_of(const sim_function *f)
 {
-    return (unsigned)(f->module->shared_end - f->module->shared);
+    const size_t bytes = (size_t)(f->module->shared_end - f->module->shared);
+    return (unsigned)((bytes + SIM_SHARED_ALIGN - 1) / SIM_SHARED_ALIGN * SIM_SHARED_ALIGN);
 }
 
 /* Dynamic shared memory that a launch may ask for. */
@@ -203,7 +205,8 @@ tn_cu_result cuFuncSetAttribute(tn_cu_function function, tn_cu_function_attribut
     SIM_ENTER();
     sim_function *f = function_of(function);
     if (!f) return sim_leave(TN_CU_INVALID_HANDLE);
-    if (which != TN_CU_FUNC_DYNAMIC || value < 0 || (unsigned)value + shared_of(f) > SIM_SHARED_MOST)
+    if (which != TN_CU_FUNC_DYNAMIC || value < 0 ||
+        (unsigned)value + shared_of(f) > (unsigned)sim.set.shared_most)
         return sim_leave(TN_CU_INVALID_VALUE);
     f->dynamic_most = (unsigned)value;
     return sim_leave(SIM_OK);

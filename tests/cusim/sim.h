@@ -35,7 +35,8 @@ enum {
     SIM_GRANULARITY = 2 << 20,
     SIM_MAX_THREADS = 1024,      /* of a block */
     SIM_SHARED_BYTES = 48 << 10, /* of a block; */
-    SIM_SHARED_MOST = 163 << 10, /* of one whose kernel asked for more */
+    SIM_SHARED_MOST = 227 << 10, /* of one whose kernel asked for more: on any GPU */
+    SIM_SHARED_ALIGN = 1024,     /* of the dynamic array, up to which what stands before it is filled up */
     SIM_PARAMETER_BYTES = 4096,
     SIM_DEVICES = 8
 };
@@ -55,6 +56,7 @@ enum {
     X(memory, "memory")                                                                                      \
     X(host_memory, "host-memory")                                                                            \
     X(no_virtual, "no-virtual")                                                                              \
+    X(shared_most, "shared-most")                                                                            \
     X(processors, "processors")                                                                              \
     X(capability, "capability")                                                                              \
     X(check, "check")                                                                                        \

@@ -32,11 +32,18 @@ static const char head[] =
     "the model that chooses the tile (fuser/loops/conv_tile.c for convolutions, fuser/text/attention_cuda.c "
     "for "
     "attention). It\n"
-    "takes the longest of three rates for a multiprocessor's clock, 1024 multiply-adds of 16 bits (512 of "
-    "TF32), 128\n"
-    "bytes from shared memory, 28 bytes from L2, and adds a barrier for each buffer, the results' way to "
-    "memory, the\n"
-    "last turn of blocks that does not fill the GPU, and a penalty below 8 warps. The peak is that of "
+    "takes the longest of four rates for a multiprocessor's clock, 1024 multiply-adds of 16 bits (512 of "
+    "TF32), 4\n"
+    "instructions, 128 bytes from shared memory, 28 bytes from L2 (40 for attention), and adds a barrier for "
+    "each buffer,\n"
+    "the results' way to memory, the last turn of blocks that does not fill the GPU, and a penalty below 8 "
+    "warps; what\n"
+    "device memory takes for all operands is the least. Bound: which of these is the longest. Instructions "
+    "are those of\n"
+    "the assembler (`cuobjdump -sass`): a buffer of 128 x 64 x 32 is 490 of a warp with one product of TF32, "
+    "64 of which\n"
+    "are HMMA, and 906 with three, 192 of them; rounding a number takes 2, splitting it 5. The peak is that "
+    "of "
     "`mma.sync`, half\n"
     "of what an H100 does with `wgmma`; three TF32 products for one of f32 count as three.\n"
     "\n"
@@ -54,8 +61,8 @@ static const char head[] =
     "\n"
     "| kernel | of | tile | threads | shared B | blocks | registers sm_80 | sm_90 | spilled B | flop/B L2 | "
     "flop/B shared "
-    "| share of peak |\n"
-    "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n";
+    "| share of peak | bound |\n"
+    "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n";
 
 /* The rows that are number `which` of every `of`, a line each, into `to`: false where a kernel does not
  * compile, warns or spills. */
@@ -85,9 +92,10 @@ static bool write_rows(FILE *to, const char *filter, int which, int of)
                     row.tile, row.threads, (long long)row.shared, table_resident(&row, r[1].registers),
                     r[0].registers, r[1].registers, r[0].spilled_bytes + r[1].spilled_bytes);
             if (row.share > 0)
-                fprintf(to, "%.0f | %.0f | %.0f %% |\n", row.per_l2, row.per_shared, 100 * row.share);
+                fprintf(to, "%.0f | %.0f | %.0f %% | %s |\n", row.per_l2, row.per_shared, 100 * row.share,
+                        row.bound);
             else
-                fprintf(to, "- | - | no tensor cores |\n");
+                fprintf(to, "- | - | no tensor cores | %s |\n", row.bound);
             free(row.text);
         }
     return !fflush(to) && good;

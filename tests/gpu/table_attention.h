@@ -74,6 +74,7 @@ static inline bool attention_row(int i, table_row *out)
     out->per_l2 = t.flops / t.bytes;
     out->per_shared = t.shared_read > 0 ? t.flops / t.shared_read : 0;
     out->share = t.share;
+    out->bound = t.bound;
     return true; /* tested by test_cuda_attention */
 }
 

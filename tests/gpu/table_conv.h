@@ -17,7 +17,7 @@
 static inline void conv_fill(table_row *out, const char *kernel, const char *dtype,
                              const struct fu_conv_tile *o, bool prologue)
 {
-    *out = (table_row){.threads = o->grid.threads, .shared = o->grid.shared};
+    *out = (table_row){.threads = o->grid.threads, .shared = o->grid.shared, .bound = o->bound};
     snprintf(out->kernel, sizeof out->kernel, "%s", kernel);
     snprintf(out->dtype, sizeof out->dtype, "%s", dtype);
     const char *plain = tn_embed_text(TN_EMBED_CONV_PLAIN_CUH);

@@ -10,8 +10,8 @@
  * A block computes one tile of BM x BN. Its operands come through STAGES buffers of BK along K, filled by
  * cp.async while the buffers before are multiplied; one barrier a buffer. Each of WARPS_M x WARPS_N warps
  * multiplies its part of the tile with mma.sync, whose operands ldmatrix brings in order. f32 operands are TF32,
- * once (PRODUCTS 1) or as the three products of upper and lower part that matter (PRODUCTS 3: 2^-22 of each
- * product is lost at most, 2^-24 as a rule; numbers above 3.4e38 less half a TF32 step become infinite).
+ * once (PRODUCTS 1) or as the three products of upper and lower part that matter (PRODUCTS 3: 3 * 2^-22 of each
+ * product is lost at most, some 2^-23 as a rule; numbers above 3.4e38 less half a TF32 step become infinite).
  *
  * Where few tiles meet a long K, `splits` blocks share a tile. Each leaves its sum in the scratch; the one that
  * comes last, counted in a ticket of the tile, adds all of them up by their number, so that the bits do not
