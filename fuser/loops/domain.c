@@ -400,25 +400,57 @@ static bool place_beside(const fu_ctx *c, fu_domain *d, int m)
     return false;
 }
 
+/* Member m reads, as its operand k, what member p gives. */
+typedef struct edge {
+    uint8_t m, k, p;
+    bool gathers;
+    int passed; /* when it changed nothing: it will not again, before one of the two changes */
+} edge;
+
+static int list_edges(const fu_ctx *c, const fu_domain *d, edge *list, int most)
+{
+    int n = 0;
+    for (int m = 0; m < d->n; m++) {
+        const tn_tensor *t = c->node[d->member[m]].t;
+        for (int k = 0; k < t->n_in; k++) {
+            const int node = fu_node_of(c, fu_value_of(c, t->in[k])), p = node < 0 ? -1 : member_at(d, node);
+            if (p < 0) continue;
+            if (n == most) return -1;
+            list[n++] =
+                (edge){(uint8_t)m, (uint8_t)k, (uint8_t)p, !fu_pointwise_operand(t, k) && !surrounds(t), 0};
+        }
+    }
+    return n;
+}
+
+static tn_cut_reason conflict_at(const fu_ctx *c, const fu_domain *d, const edge *e)
+{
+    const tn_tensor *v = fu_value_of(c, c->node[d->member[e->m]].t->in[e->k]);
+    for (; v != c->node[d->member[e->p]].t && v->n_in; v = v->in[0])
+        if (v->op == TN_OP_slice) return TN_CUT_SLICED;
+    return TN_CUT_SHAPES;
+}
+
 static tn_cut_reason propagate(const fu_ctx *c, fu_domain *d)
 {
+    enum { MOST = FU_MAX_MEMBERS * FU_MAX_JOINED };
+    edge list[MOST];
+    int changed[FU_MAX_MEMBERS] = {0}, now = 0; /* when each member's map changed last */
+    const int n = list_edges(c, d, list, MOST);
+    if (n < 0) return TN_CUT_SIZE;
     for (bool again = true; again;) {
         again = false;
-        for (int m = 0; m < d->n; m++) {
-            const tn_tensor *t = c->node[d->member[m]].t;
-            for (int k = 0; k < t->n_in; k++) {
-                const tn_tensor *operand = fu_value_of(c, t->in[k]);
-                int p = fu_node_of(c, operand), at = p < 0 ? -1 : member_at(d, p);
-                if (at < 0) continue;
-                if (!fu_pointwise_operand(t, k) && !surrounds(t)) return TN_CUT_GATHERED;
-                result r = pass_edge(c, d, m, k, at);
-                if (r == CONFLICT) {
-                    for (const tn_tensor *v = operand; v != c->node[p].t && v->n_in; v = v->in[0])
-                        if (v->op == TN_OP_slice) return TN_CUT_SLICED;
-                    return TN_CUT_SHAPES;
-                }
-                again |= r != SAME;
-            }
+        for (edge *e = list; e < list + n; e++) {
+            if (e->gathers) return TN_CUT_GATHERED;
+            if (e->passed > changed[e->m] && e->passed > changed[e->p]) continue;
+            const int atoms = d->n_atom;
+            const result r = pass_edge(c, d, e->m, e->k, e->p);
+            now++;
+            if (r == CONFLICT) return conflict_at(c, d, e);
+            if (r == SAME) e->passed = now;
+            if (r == CHANGED) changed[e->m] = changed[e->p] = now;
+            for (int m = 0; m < d->n && d->n_atom != atoms; m++) changed[m] = now; /* split in all maps */
+            again |= r != SAME;
         }
     }
     return TN_CUT_NONE;
