@@ -270,7 +270,7 @@ $(CUSIM_AT)/flags: FORCE
 CUSIM := $(wildcard tests/cusim/*.c)
 $(CUSIM:tests/cusim/%.c=$(CUSIM_AT)/%.o): $(CUSIM_AT)/%.o: tests/cusim/%.c $(CUSIM_AT)/flags
 	$(call say,CC,$<)
-	$(Q)$(CC) -std=c11 -O3 $(NATIVE) -g $(WARN) -D_GNU_SOURCE -fPIC -pthread -fvisibility=hidden -fno-strict-aliasing -I. -MMD -MP -c $< -o $@
+	$(Q)$(CC) -std=c11 -O3 $(NATIVE) -g $(WARN) -D_GNU_SOURCE -fPIC -pthread -fvisibility=hidden -fno-strict-aliasing -I. -DCUSIM_INCLUDE='"$(CURDIR)/tests/cusim/include"' -MMD -MP -c $< -o $@
 $(CUSIM_AT)/nvrtc.o: tests/cusim/shim.h
 $(CUSIM_AT)/libcusim.so: $(CUSIM:tests/cusim/%.c=$(CUSIM_AT)/%.o) Makefile
 	$(call say,LINK,$@)
@@ -319,7 +319,7 @@ gpu-check:
 	 sh tests/gpu/check.sh
 CUSIM_DEFS := -DCUSIM_LIBRARY='"$(call path,$(CUSIM_AT))/libcusim.so"' \
               -DCUSIM_OLD_NVRTC='"$(call path,$(CUSIM_AT))/libnvrtc_old.so"'
-CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_scatter test_cuda_products_fused test_cuda_train test_failed_steps test_cuda_sizes test_cuda_conv test_cuda_prologue test_cuda_tiles test_cuda_tune test_cuda_attention test_cuda_attention_plans),$(TESTS))
+CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_scatter test_cuda_products_fused test_cuda_train test_failed_steps test_cuda_sizes test_cuda_conv test_cuda_prologue test_cuda_tiles test_cuda_tune test_cuda_attention test_cuda_attention_plans test_export_cuda),$(TESTS))
 $(CUSIM_TESTS): $(CUSIM_AT)/libcusim.so $(CUSIM_AT)/libnvrtc_old.so
 $(CUSIM_TESTS): private MOREFLAGS += $(CUSIM_DEFS)
 

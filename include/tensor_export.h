@@ -1,4 +1,4 @@
-/* tensor_export.h - libtensor: a forward pass, or a whole training step, as one C file that needs nothing.
+/* tensor_export.h - libtensor: a forward pass, or a whole training step, as one file of C, or of CUDA C++, that needs nothing.
  *
  *     tn_export_begin(s, "model.c");
  *     tn_step_begin(s);
@@ -39,8 +39,23 @@
  *
  * The weights of a forward pass can be held in fewer bits (tn_export_options); what a call computes stays f32.
  *
- * What a session can run in fused mode can be exported, but for: elements of f16 and bf16; products, convolutions and
- * functions (exp, sin, ..) of f64; SGD with momentum, Adagrad and averages of weights (tn_ema), optimizers with
+ * For a GPU: where the path ends in .cu the file is CUDA C++, of the kernels that the session's device compiles, and needs
+ * CUDA's runtime alone. The session is on a GPU, or on one that is planned for and not there (TENSOR_DEVICE=cuda:h100),
+ * whose file has no values in it. The struct lies in the memory of the GPU, and the functions launch on a stream:
+ *
+ *     model *m;
+ *     cudaMalloc((void **)&m, model_bytes());
+ *     cudaError_t model_init(model *m, cudaStream_t stream);
+ *     cudaError_t model_step(model *m, const float *image, const int32_t *label, float *loss, cudaStream_t stream);
+ *     int model_wait(model *m, cudaStream_t stream);       1: an index was out of range; no parameter has changed since
+ *     cudaError_t model_rate(model *m, double rate, cudaStream_t stream);    (model_step's)
+ *     int64_t model_get(..., cudaStream_t stream);         and _set and _save, to and from the host
+ *
+ * with pointers of the GPU. model_init, _step, _forward and _rate wait for nothing, so that a step can be captured in a
+ * graph. Products are a kernel of ours, which is slower than a library; elements of f16 and bf16 are uint16_t.
+ *
+ * What a session can run in fused mode can be exported, but for: in C elements of f16 and bf16, and products, convolutions
+ * and functions (exp, sin, ..) of f64; SGD with momentum, Adagrad and averages of weights (tn_ema), optimizers with
  * .accumulate, and those whose parameters have had different numbers of updates; and steps of which a value is read
  * before their end. Each is an error that says so. */
 #ifndef TENSOR_EXPORT_H
@@ -70,9 +85,9 @@ typedef struct tn_export_options {
     size_t size;
 } tn_export_options;
 
-/* The next step is written to `path`, whose last part is NAME.c with NAME an identifier of C, and to NAME.h beside it;
- * options NULL, or tn_export_begin(s, path): weights as f32. TN_E_STATE inside a step, in eager mode, or where an export
- * was begun already; TN_E_ARG for such a path, or weights that are none of those above. What opens NAME.c tells of each
+/* The next step is written to `path`, whose last part is NAME.c or NAME.cu with NAME an identifier of C, and to NAME.h
+ * beside it; options NULL, or tn_export_begin(s, path): weights as f32. TN_E_STATE inside a step, in eager mode, where an
+ * export was begun already, or a session on a CPU is to write a .cu; TN_E_ARG for such a path, or weights that are none of those above. What opens NAME.c tells of each
  * rounded weight its bytes and how far it is off. */
 TN_FUNCTION(int, export_begin_with, tn_session *s, const char *path, const tn_export_options *options);
 
@@ -85,7 +100,7 @@ TN_API int tn_export_input(tn_tensor *x, const char *name);
  * what an output or an assignment needs is in the file. */
 TN_API int tn_export_output(tn_tensor *x, const char *name);
 
-/* Writes both files, each whole or not at all; a .c does not compile beside the .h of another export. 0, or a
+/* Writes both files, each whole or not at all; a file does not compile beside the .h of another export. 0, or a
  * status, which is also set in the session: TN_E_STATE where no step has run since tn_export_begin, or one did in
  * several parts; TN_E_UNSUPPORTED, also of a training step whose weights are to be rounded, or of weights that are not
  * finite or too large for f16; TN_E_IO, TN_E_NOMEM. */

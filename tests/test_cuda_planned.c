@@ -1,6 +1,10 @@
 /* test_cuda_planned.c - a GPU that is not there (TENSOR_DEVICE=cuda:h100): steps are planned for it,
- * explained, predicted and dumped, and nothing is run; which names and files there are. */
+ * explained, predicted and dumped, and nothing is run; which names and files there are; registers and spills
+ * of kernels, where NVRTC is installed, as its own log tells them. */
 #include <tensor_nn.h>
+
+#include "src/runtime/session.h"
+#include "tests/cuda_source.h"
 
 #include "tests/folder.h"
 #include "tests/said.h"
@@ -108,6 +112,98 @@ TEST(names_and_files_tell_which)
     assert_non_null(strstr(said, "'cuda:x' is no GPU"));
     assert_null(open_as("cuda:/no/such/file"));
     assert_non_null(strstr(said, "/no/such/file"));
+}
+
+/* ---- what NVRTC makes of kernels ---- */
+
+/* One that spills: more values live at once than there are registers, and one with shared memory. */
+static const char spilling[] =
+    "extern \"C\" __global__ void __launch_bounds__(1024) spilling(const tn_cuda_args a)\n{\n"
+    "    const float *in = (const float *)a.buf[0];\n    float *out = (float *)a.buf[1], v[96];\n"
+    "    for (int i = 0; i < 96; i++) v[i] = in[i * 1024 + threadIdx.x];\n"
+    "    for (int k = 0; k < 96; k++)\n        for (int i = 0; i < 96; i++) v[i] = v[i] * v[(i + k) % 96];\n"
+    "    for (int i = 0; i < 96; i++) out[i * 1024 + threadIdx.x] = v[i];\n}\n";
+static const char sharing[] =
+    "extern \"C\" __global__ void __launch_bounds__(64) sharing(const tn_cuda_args a)\n{\n"
+    "    __shared__ float room[64];\n    room[threadIdx.x] = ((const float *)a.buf[0])[threadIdx.x];\n"
+    "    __syncthreads();\n    ((float *)a.buf[1])[threadIdx.x] = room[63 - threadIdx.x];\n}\n";
+
+static void as_nvrtc_says(const nvrtc *n, const char *device, const char *arch)
+{
+    const char *entry[] = {"spilling", "sharing"}, *text[] = {spilling, sharing};
+    tn_session *s = open_as(device);
+    if (!s) fail_msg("%s", said);
+    for (int again = 0; again < 2; again++) { /* from NVRTC, then from the cache */
+        for (int i = 0; i < 2; i++) {
+            tn_errbuf err = {""};
+            tn_kernel *k = NULL;
+            tn_kernel_info info;
+            char *log, *whole = cuda_source(text[i], false);
+            if (s->device->compile(s->device, &(tn_source){entry[i], text[i]}, 1, &k, &err))
+                fail_msg("%s", err.text);
+            assert_true(s->device->kernel_info(s->device, k, &info));
+            assert_int_equal(nvrtc_compile(n, whole, arch, &log), 0);
+            const nvrtc_said its = nvrtc_read(log);
+            assert_int_equal(info.registers, its.registers);
+            assert_int_equal(info.local_bytes, its.stack_bytes);
+            assert_int_equal(info.shared_bytes, i ? 256 : 0);
+            assert_int_equal(info.max_threads, i ? 64 : 1024);
+            assert_true((its.spilling > 0) == (i == 0) && (info.local_bytes > 0) == (i == 0));
+            free(log);
+            free(whole);
+        }
+        const tn_device_stats *t = &s->device->stats;
+        assert_true(again ? t->compiled == 0 && t->cache_hits == 2 : t->compiled + t->cache_hits == 2);
+        tn_close(s);
+        if (!again) s = open_as(device);
+    }
+}
+
+TEST(registers_and_spills_are_those_that_nvrtc_tells)
+{
+    nvrtc n;
+    if (!nvrtc_open(&n)) skip();
+    as_nvrtc_says(&n, "cuda:h100", "sm_90");
+    as_nvrtc_says(&n, "cuda:a100", "sm_80");
+}
+
+TEST(what_does_not_compile_is_an_error_there_too)
+{
+    nvrtc n;
+    tn_errbuf err = {""};
+    tn_kernel *k = NULL;
+    if (!nvrtc_open(&n)) skip();
+    tn_session *s = open_as("cuda:h100");
+    const tn_source wrong = {"wrong",
+                             "extern \"C\" __global__ void wrong(const tn_cuda_args a) { none(a); }\n"};
+    assert_int_equal(s->device->compile(s->device, &wrong, 1, &k, &err), TN_E_COMPILE);
+    assert_non_null(strstr(err.text, "\"none\" is undefined"));
+    assert_int_equal(tn_close(s), 0);
+}
+
+TEST(explain_tells_of_them)
+{
+    nvrtc n;
+    char text[4000];
+    if (!nvrtc_open(&n)) skip();
+    tn_session *s = open_as("cuda:h100");
+    train(s, text, sizeof text);
+    PRINTED(told, f) tn_explain(s, f);
+    if (!strstr(told, " registers, ") || !strstr(told, " 0 bytes spilled")) fail_msg("%s", told);
+    free(told);
+    assert_int_equal(tn_close(s), 0);
+
+    /* without NVRTC all else is as ever */
+    setenv("TENSOR_CUDA_NVRTC", "/no/such/library", 1);
+    forget();
+    s = open_as("cuda:h100");
+    unsetenv("TENSOR_CUDA_NVRTC");
+    if (!s || !strstr(said, "kernels are written and not compiled")) fail_msg("%s", said);
+    train(s, text, sizeof text);
+    PRINTED(untold, g) tn_explain(s, g);
+    if (strstr(untold, " registers, ")) fail_msg("%s", untold);
+    free(untold);
+    assert_int_equal(tn_close(s), 0);
 }
 
 RUN_TESTS(make_base, drop_base)

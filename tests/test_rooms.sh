@@ -117,7 +117,7 @@ openings() {
     find . \( -path './build*' -o -name .git \) -prune -o -type f -print | sed 's|^\./||' | awk -v spoken="$tmp/spoken" '
         { path = $0; there[path]; while (sub("^[^/]*/", "", path)) there[path] }
         END { there["train.c"] # a program of somebody who uses the library
-              there["model.c"]; there["model.h"] # what an export writes
+              there["model.c"]; there["model.cu"]; there["model.h"] # what an export writes
               there["llm.c"] # a project that bench/exported stands beside
               while ((getline line < spoken) > 0) {
                   n++; split(line, w, " "); name = w[2]; while (sub("^\\.\\.?/", "", name)) continue

@@ -120,6 +120,10 @@ typedef struct tn_conv2d_desc {
     bool tf32;             /* as a tn_gemm's */
 } tn_conv2d_desc;
 
+/* Is told of a launch of one of the device's own kernels, of a->n / a->chunk blocks of `threads` threads. A
+ * status other than 0 ends it. */
+typedef int tn_launch_told(void *user, const tn_source *src, const tn_cuda_args *a, int threads);
+
 typedef struct tn_device_stats {
     uint64_t launches, library_calls, copies, reorders; /* since open */
     uint64_t recorded, replays;                         /* recordings made, and run again */
@@ -178,6 +182,16 @@ struct tn_device {
     uint64_t shed;
 
     bool (*kernel_info)(tn_device *d, const tn_kernel *k, tn_kernel_info *out);
+
+    /* Tells of the launches that a product or a convolution (the other is NULL) is without a library, and
+     * runs nothing: its addresses, and that of `workspace`, are the caller's to choose. *bytes: of the
+     * workspace. */
+    int (*tell)(const tn_gemm *g, const tn_conv2d_desc *c, void *workspace, size_t *bytes,
+                tn_launch_told *told, void *user, tn_errbuf *err);
+
+    /* Of a device that runs nothing: the bytes that were uploaded to this address and that no other upload
+     * has replaced; NULL: there are none. */
+    const void *(*uploaded)(tn_device *d, const void *at, size_t bytes);
 
     /* Launches and waits: how long that took by the device's own clock, in seconds. Not while recording. */
     int (*time)(tn_device *d, tn_kernel *k, const tn_args *args, const tn_grid *grid, double *seconds,

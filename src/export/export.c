@@ -30,6 +30,9 @@ static void drop(tn_export *x)
     tn_growing_free(&x->step);
     tn_growing_free(&x->table);
     tn_growing_free(&x->save);
+    tn_growing_free(&x->numbers);
+    for (int i = 0; i < x->n_kernel; i++) tn_free_mem(x->kernel[i].text);
+    tn_free_mem(x->kernel);
     tn_free_mem(x);
 }
 
@@ -147,12 +150,13 @@ static int place_all(tn_export *x)
 
 static int make_plan(tn_export *x, const tn_flush_scratch *f)
 {
-    tn_target target = {.dialect = TN_DIALECT_C99,
-                        .vector_bytes = 32,
-                        .l1_bytes = 32 << 10,
-                        .l2_bytes = 1 << 20,
-                        .last_bytes = INT64_MAX / 4, /* no stores past the caches */
-                        .cache_bytes = INT64_MAX / 4};
+    const tn_target c99 = {.dialect = TN_DIALECT_C99,
+                           .vector_bytes = 32,
+                           .l1_bytes = 32 << 10,
+                           .l2_bytes = 1 << 20,
+                           .last_bytes = INT64_MAX / 4, /* no stores past the caches */
+                           .cache_bytes = INT64_MAX / 4};
+    const tn_target target = x->cuda ? x->s->target : c99;
     tn_errbuf err = {""};
     uint8_t *root = tn_calloc((size_t)f->node.n + 1, 1);
     if (!root) return ex_fail(x, TN_E_NOMEM, "no memory for a plan");
@@ -242,17 +246,27 @@ TN_DEFINE(int, export_begin_with, s, (s, path, options), tn_session *s, const ch
                            : "the reference device makes no plans");
     if (s->export) return tn_fail(s, TN_E_STATE, "export_begin", "an export was begun and not ended");
     const char *file = tn_short_file(path);
-    const size_t n = strlen(file);
     tn_export *x = tn_calloc(1, sizeof *x);
     if (!x || !(x->path = tn_strdup(path))) {
         drop(x);
         return tn_fail(s, TN_E_NOMEM, "export_begin", "no memory");
     }
-    if (n > 2 && !strcmp(file + n - 2, ".c")) snprintf(x->name, sizeof x->name, "%.*s", (int)n - 2, file);
-    if (!is_identifier(x->name) || strlen(x->name) + 2 != n) {
+    const char *dot = strrchr(file, '.');
+    x->cuda = dot && !strcmp(dot, ".cu");
+    if (x->cuda || (dot && !strcmp(dot, ".c")))
+        snprintf(x->name, sizeof x->name, "%.*s", (int)(dot - file), file);
+    if (!is_identifier(x->name) || file + strlen(x->name) != dot) {
         drop(x);
         return tn_fail(s, TN_E_ARG, "export_begin",
-                       "'%s': the file is to be NAME.c, where NAME can name functions of C", path);
+                       "'%s': the file is to be NAME.c or NAME.cu, where NAME can name functions of C", path);
+    }
+    if (x->cuda && s->device->target.dialect != TN_DIALECT_CUDA) {
+        drop(x);
+        return tn_fail(
+            s, TN_E_STATE, "export_begin",
+            "'%s' is for a GPU, and the session on '%s': TENSOR_DEVICE=cuda, or cuda:h100 and the like, "
+            "which needs none",
+            path, s->device->name);
     }
     if (!tn_on_close_arg(s, close_export) && tn_on_close(s, close_export, s)) {
         drop(x);
@@ -260,6 +274,7 @@ TN_DEFINE(int, export_begin_with, s, (s, path, options), tn_session *s, const ch
     }
     x->s = s;
     x->options = o;
+    x->blank = x->cuda && s->device->runs_nothing;
     x->returned = -1;
     s->export = x;
     s->caught = catch_segment;
@@ -276,6 +291,9 @@ static int mark(tn_tensor *t, const char *name, bool out)
     if (!x || x->status || x->caught) return TN_OK;
     if (!is_identifier(name))
         return x->status = tn_fail(s, TN_E_ARG, op, "'%s' is no identifier of C", name ? name : "(null)");
+    if (!strcmp(name, "m") || (x->cuda && !strcmp(name, "stream")))
+        return x->status =
+                   tn_fail(s, TN_E_ARG, op, "'%s' is a parameter that each function of the file has", name);
     for (int i = 0; i < x->n_mark; i++)
         if (!strcmp(x->mark[i].name, name))
             return x->status = tn_fail(s, TN_E_ARG, op, "there are two that are called '%s'", name);
@@ -291,7 +309,7 @@ static int mark(tn_tensor *t, const char *name, bool out)
     if (!out && (!n->base->buf || !(n->base->flags & TN_F_DONE)))
         return x->status = tn_fail(s, TN_E_ARG, op, "'%s' is computed in this step, by %s", name,
                                    tn_node_where(n->base, where, sizeof where));
-    if (!ex_type(n->dtype))
+    if (!ex_type(x, n->dtype))
         return x->status = tn_fail(s, TN_E_UNSUPPORTED, op, "'%s' is of %s", name, tn_dtype_name(n->dtype));
     ex_mark *m = &x->mark[x->n_mark++];
     *m = (ex_mark){.node = n->base, .out = out, .dtype = n->dtype, .count = tn_node_numel(n)};
@@ -345,7 +363,7 @@ int tn_export_end(tn_session *s)
     if (!status) status = ex_copy_constants(x);
     for (int i = 0; i < x->n_region && !status; i++) {
         ex_region *r = &x->region[i];
-        if (!r->mine && !r->zero && s->device->download(s->device, r->data, r->low, r->bytes))
+        if (!r->mine && !r->zero && !x->blank && s->device->download(s->device, r->data, r->low, r->bytes))
             status = tn_fail(s, TN_E_DEVICE, "export_end", "%s cannot be read", r->name);
     }
     if (!status) status = ex_write_files(x);

@@ -1,13 +1,16 @@
-/* export.h - a step as a file of C: what its parts hand to each other.
+/* export.h - a step as a file of C, or of CUDA C: what its parts hand to each other.
  *
  *   export.c   the public door; the segment that runs is planned for C99, its memory sorted into regions
  *   region.c   that memory
  *   weights.c  weights of a forward pass in fewer bits
  *   kernel.c   a kernel's text as a function that stands alone
- *   step.c     the body that calls these functions in order
+ *   step.c     the body that calls these functions in order; vars.c: its operands and numbers
  *   pick.c     of the prelude's text what that calls
  *   saved.c    a function that writes a checkpoint of what such a file has come to
+ *   data.c     what its struct and its arrays hold
+ *   names.c    functions that copy what has a name
  *   file.c     all of it as model.c and model.h
+ *   cuda.c     the body of a model.cu: launches, and the kernels' texts; cuda_file.c: all around it
  *
  * Kernels come from the fuser (fuser/text) and memory from the planner (src/runtime/memory.c), as those of
  * any step do. Read first: tn_export_begin in export.c.
@@ -66,6 +69,8 @@ typedef struct ex_place {
 typedef struct tn_export {
     tn_session *s;
     tn_export_options options;
+    bool cuda;  /* NAME.cu */
+    bool blank; /* what the device's memory holds cannot be known: it is planned for, and not there */
     char *path;
     char name[EXPORT_NAME];
     bool caught;
@@ -89,6 +94,14 @@ typedef struct tn_export {
     tn_growing kernels, step, table; /* functions; the body that calls them; a line of each */
     int (*tell)(tn_session *s);      /* what a checkpoint has; NULL: nobody knows */
     tn_growing save;                 /* the function that writes one, if there is one */
+    /* of a .cu: */
+    struct ex_kernel {
+        char *text, name[EXPORT_NAME]; /* as the plan has it; as the file calls it */
+    } * kernel;
+    int n_kernel, cap_kernel;
+    uint32_t parts;     /* texts that several kernels have in common, by number (cuda.c) */
+    tn_growing numbers; /* the body of the kernel that computes run-time numbers */
+    int n_word, n_launch;
     /* while the plan is written: */
     const tn_flush_scratch *f;
     tn_plan *plan;
@@ -121,15 +134,16 @@ typedef struct ex_function {
 void ex_take_function(tn_export *x, const tn_step *st, ex_function *fn, const char *text);
 /* Puts it where no other has its text, names it after `name`, and frees its body. It runs over `items`. */
 void ex_put_function(tn_export *x, const tn_step *st, ex_function *fn, const char *name, int64_t items);
+void ex_drop_unread(tn_growing *body); /* indices and values that nothing reads */
 /* The calls that a step of the plan came of. */
 void ex_put_calls(tn_export *x, const tn_step *st, tn_growing *t);
 
 /* ---- weights.c ---- */
+const char *ex_type(const tn_export *x, tn_dtype d); /* of an element; NULL: there is none in such a file */
 /* Rounds the weights as the options say; they have been copied, and the plan stands. */
 int ex_round_weights(tn_export *x);
 int ex_set_params(tn_export *x); /* the session's to the rounded values */
-const char *ex_type(tn_dtype d); /* of an element; NULL: there is none in such a file */
-const char *ex_region_type(const ex_region *r);
+const char *ex_region_type(const tn_export *x, const ex_region *r);
 size_t ex_region_bytes(const ex_region *r);        /* as it is written */
 const char *ex_pack(const tn_export *x, int slot); /* the function that packs a block of what lies there */
 void ex_put_codes(const ex_region *r, int64_t i, char *out, size_t n);
@@ -137,6 +151,10 @@ void ex_put_rounding(const tn_export *x, tn_growing *t); /* a line of each */
 
 /* ---- step.c ---- */
 int ex_write_step(tn_export *x);
+/* Operand k of st; a kernel's scalar: expressions of the body. */
+void ex_operand(tn_export *x, const tn_step *st, int k, char *out, size_t n);
+void ex_scalar(tn_export *x, const struct tn_scalar_ref *r, char *out, size_t n);
+void ex_refuse_dtype(tn_export *x, const tn_tensor *t, tn_dtype d);
 
 /* ---- pick.c ---- */
 /* Puts those definitions of the prelude that `text` calls, and those that these call. False: there is none of
@@ -144,11 +162,41 @@ int ex_write_step(tn_export *x);
 bool ex_pick(tn_growing *out, const char *text, char missing[EXPORT_NAME]);
 
 /* ---- region.c ---- */
-int ex_region_of(tn_export *x, const tn_tensor *t, const char **at); /* where a node lies at all times; or -1 */
+int ex_region_of(tn_export *x, const tn_tensor *t,
+                 const char **at); /* where a node lies at all times; or -1 */
 int ex_copy_constants(tn_export *x);
+bool ex_is_member(const tn_export *x, const ex_region *r); /* of the struct; else a constant of the file */
+void ex_put_region(const tn_export *x, const ex_region *r, tn_growing *t); /* m->name, or name_data */
 
 /* ---- saved.c ---- */
 int ex_ask_what_is_saved(tn_export *x); /* x->save, and regions that the step does not read */
+
+/* ---- names.c ---- */
+void ex_put_names(const tn_export *x, tn_growing *t);
+const char *ex_stream(const tn_export *x); /* the last parameter of each function of a .cu */
+
+/* ---- data.c ---- */
+const char *ex_action(const tn_export *x); /* what NAME_ stands in front of */
+/* Parameters of the function that a user calls; members of the struct; arrays of first values. */
+void ex_put_parameters(const tn_export *x, tn_growing *t);
+void ex_put_members(const tn_export *x, tn_growing *t);
+void ex_put_arrays(const tn_export *x, tn_growing *t);
+size_t ex_elems(const ex_region *r);
+bool ex_begins_as_zero(const ex_region *r);
+size_t ex_scratch_bytes(const tn_export *x); /* what a call computes and does not keep */
+/* Bytes of constants, and of the struct's members. */
+void ex_add_up(const tn_export *x, double *constants, double *state);
+
+/* ---- cuda.c ---- */
+enum { EXPORT_CUDA_ALIGN = 256 }; /* of members */
+void ex_cuda_step(tn_export *x, const tn_step *st, tn_growing *to);
+void ex_cuda_prelude(tn_growing *t);
+void ex_cuda_parts(const tn_export *x, tn_growing *t); /* ends the file */
+
+/* ---- cuda_file.c ---- */
+void ex_cuda_opening(const tn_export *x, unsigned long digest, tn_growing *t);
+void ex_cuda_header(const tn_export *x, tn_growing *t);
+void ex_cuda_functions(const tn_export *x, tn_growing *t);
 
 /* ---- file.c ---- */
 int ex_write_files(tn_export *x);

@@ -182,7 +182,8 @@ bool ex_pick(tn_growing *out, const char *text, char missing[EXPORT_NAME])
     tn_growing whole = {0}, plain = {0}, needed = {0};
     piece p[PIECES];
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        preprocess(&whole, tn_embed_text(files[i]), files[i] == TN_EMBED_PORTABLE || files[i] == TN_EMBED_BLOCKS);
+        preprocess(&whole, tn_embed_text(files[i]),
+                   files[i] == TN_EMBED_PORTABLE || files[i] == TN_EMBED_BLOCKS);
     if (whole.p) put_plain(&plain, whole.p, whole.n);
     tn_put(&needed, "%s", text);
     const int n = plain.p ? split(plain.p, p) : 0;

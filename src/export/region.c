@@ -14,7 +14,8 @@
 /* Regions are members of the struct and arrays of the file. */
 static bool is_taken(const tn_export *x, const char *name)
 {
-    static const char *const own[] = {"arena", "seed", "draw", "rate", "fault", "steps", "saved"};
+    static const char *const own[] = {"arena", "seed",  "draw",   "rate",  "fault",
+                                      "steps", "saved", "ticket", "number"};
     for (int i = 0; i < x->n_region; i++)
         if (!strcmp(x->region[i].name, name)) return true;
     for (int i = 0; i < x->n_mark; i++)
@@ -71,6 +72,28 @@ int ex_region_of(tn_export *x, const tn_tensor *t, const char **at)
     return *at ? region_of(x, t, *at, holder) : -1;
 }
 
+bool ex_is_member(const tn_export *x, const ex_region *r)
+{
+    return r->written || x->cuda; /* where no constant of the file lies in the memory that kernels read */
+}
+
+void ex_put_region(const tn_export *x, const ex_region *r, tn_growing *t)
+{
+    const bool member = ex_is_member(x, r);
+    tn_put(t, "%s%s%s", member ? "m->" : "", r->name, member ? "" : "_data");
+}
+
+static bool has_name(const tn_export *x, const ex_region *r)
+{
+    tn_storage *holder = NULL;
+    for (int i = 0; i < x->s->n_params + x->s->n_buffers; i++) {
+        const tn_tensor *p = i < x->s->n_params ? x->s->params[i] : x->s->buffers[i - x->s->n_params];
+        const char *at = tn_node_home(p, &holder);
+        if (at >= r->low && at < r->low + r->bytes) return true;
+    }
+    return false;
+}
+
 /* Memory that the step only reads and the user has not named may be gone by the end: it is copied now. */
 int ex_copy_constants(tn_export *x)
 {
@@ -80,7 +103,17 @@ int ex_copy_constants(tn_export *x)
         r->data = tn_calloc(1, r->bytes + 8);
         if (!r->data) return ex_fail(x, TN_E_NOMEM, "no memory for %zu bytes of %s", r->bytes, r->name);
         r->mine = !r->written;
-        if (r->mine && x->s->device->download(x->s->device, r->data, r->low, r->bytes))
+        if (x->blank && !r->written && !has_name(x, r)) {
+            const void *known = x->s->device->uploaded(x->s->device, r->low, r->bytes);
+            if (!known)
+                return ex_fail(
+                    x, TN_E_UNSUPPORTED,
+                    "%s: a constant whose elements were computed by a GPU that is not there: pass it as an "
+                    "input",
+                    r->name);
+            memcpy(r->data, known, r->bytes);
+        }
+        if (r->mine && !x->blank && x->s->device->download(x->s->device, r->data, r->low, r->bytes))
             return ex_fail(x, TN_E_DEVICE, "%s cannot be read", r->name);
     }
     return TN_OK;

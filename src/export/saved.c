@@ -46,18 +46,21 @@ int tn_export_saved(tn_session *s, const char *text, size_t bytes)
     tn_put(
         &x->save,
         "static size_t put(void *to, size_t room, size_t at, const void *from, size_t bytes)\n{\n"
-        "    unsigned char *t = (unsigned char *)to;\n    const unsigned char *f = (const unsigned char "
-        "*)from;\n"
-        "    for (size_t i = 0; t && i < bytes && at + i < room; i++) t[at + i] = f[i];\n"
-        "    return at + bytes;\n}\n\n"
-        "size_t %s_save(const %s *m, void *to, size_t room)\n{\n    size_t at = 0;\n    int64_t number;\n"
-        "    if (!m) return 0;\n"
+        "    unsigned char *t = (unsigned char *)to;\n%s    return at + bytes;\n}\n\n"
+        "size_t %s_save(const %s *m, void *to, size_t room%s)\n{\n    size_t at = 0;\n    int64_t number, "
+        "steps;\n    if (!m) return 0;\n%s    put(&steps, sizeof steps, 0, &m->steps, sizeof steps);\n"
         "    for (; at < %zu; at += %d) put(to, room, at, saved[at / %d], %zu - at < %d ? %zu - at : %d);\n"
         "    at = %zu;\n",
-        x->name, x->name, bytes, LINE, LINE, bytes, LINE, bytes, LINE, bytes);
+        x->cuda ? "    const size_t left = t && at < room ? room - at : 0;\n"
+                  "    if (left) cudaMemcpy(t + at, from, left < bytes ? left : bytes, cudaMemcpyDefault);\n"
+                : "    const unsigned char *f = (const unsigned char *)from;\n"
+                  "    for (size_t i = 0; t && i < bytes && at + i < room; i++) t[at + i] = f[i];\n",
+        x->name, x->name, ex_stream(x), x->cuda ? "    cudaStreamSynchronize(stream);\n" : "", bytes, LINE,
+        LINE, bytes, LINE, bytes, LINE, bytes);
     if (x->draws)
         tn_put(&x->save,
-               "    uint64_t drawn = m->draw;\n    for (size_t i = %zu; i-- > %zu; drawn /= 10) {\n"
+               "    uint64_t drawn;\n    put(&drawn, sizeof drawn, 0, &m->draw, sizeof drawn);\n    for "
+               "(size_t i = %zu; i-- > %zu; drawn /= 10) {\n"
                "        const char digit = (char)('0' + drawn %% 10);\n        put(to, room, i, &digit, "
                "1);\n    }\n",
                at + sizeof key - 1 + DIGITS, at + sizeof key - 1);
@@ -76,8 +79,9 @@ int tn_export_saved_tensor(tn_tensor *t, int64_t first, int64_t count)
     if (r < 0) return ex_fail(x, TN_E_NOMEM, "no memory for a list of tensors");
     const ex_region *in = &x->region[r];
     x->region[r].read = true;
-    tn_put(&x->save, "    at = put(to, room, at, %s%s%s + %zu, %zu);\n", in->written ? "m->" : "", in->name,
-           in->written ? "" : "_data", (size_t)(low - in->low) / size + (size_t)first, (size_t)count * size);
+    tn_put(&x->save, "    at = put(to, room, at, ");
+    ex_put_region(x, in, &x->save);
+    tn_put(&x->save, " + %zu, %zu);\n", (size_t)(low - in->low) / size + (size_t)first, (size_t)count * size);
     return x->save.failed;
 }
 
@@ -85,7 +89,7 @@ int tn_export_saved_number(tn_session *s, int64_t number, bool counts)
 {
     tn_growing *t = &s->export->save;
     tn_put(t, "    number = %lld%s;\n    at = put(to, room, at, &number, 8);\n", (long long)number,
-           counts ? " + m->steps" : "");
+           counts ? " + steps" : "");
     return t->failed;
 }
 

@@ -1,5 +1,5 @@
-/* step.c - the body of the function that a user calls: a pointer to each value, and the plan's steps in
- * order, kernels (kernel.c), products and convolutions (src/device/cpu/kernels/product.h). Start with
+/* step.c - the body of the function that a user calls: the plan's steps in order, kernels (kernel.c),
+ * products and convolutions (src/device/cpu/kernels/product.h); of a .cu launches (cuda.c). Start with
  * ex_write_step.
  */
 #include "export.h"
@@ -17,166 +17,6 @@
 
 enum { LINE = 1024, TILED_STACK = 4096 };
 
-/* ---- variables ---- */
-
-static bool is_function(const tn_export *x, const char *name)
-{
-    char head[EXPORT_NAME + 24];
-    snprintf(head, sizeof head, "static void %s(", name);
-    return x->kernels.p && strstr(x->kernels.p, head);
-}
-
-/* name, or name_2 and so on where that is taken. */
-static void unique_var(tn_export *x, const char *want, char *out)
-{
-    static const char own[] =
-        " m add move fault arena room shared call matmul matmul_panel product conv2d conv2d_weight_grad "
-        "conv2d_weight_join convolution conv2d_3x3 conv2d_3x3_weights conv2d_3x3_weight_grad "
-        "conv2d_3x3_weight_join tile row_tile whole_tile whole_columns blocks_of part pixel "
-        "pixel_of next_pixel pixels_of put_pixel spread_tile spread_data spread_gradient spread_weight "
-        "join_pixels join_weights tiled tiles_of place_of_tiles packing pack_f32 pack_f16 "
-        "pack_bf16 pack_int8 finish least gather under over same find copy put saved index_fault ";
-    fu_identifier(out, EXPORT_NAME - 8, want);
-    const size_t n = strlen(out);
-    for (int k = 2;; k++) {
-        bool taken = false;
-        for (int i = 0; i < x->n_slot && !taken; i++) taken = x->var[i] != out && !strcmp(x->var[i], out);
-        for (int i = 0; i < x->n_mark && !taken; i++) taken = !strcmp(x->mark[i].name, out);
-        for (int i = 0; i < x->n_region && !taken; i++) {
-            const size_t m = strlen(x->region[i].name);
-            taken = !strncmp(x->region[i].name, out, m) && !strcmp(out + m, "_scale");
-        }
-        char word[EXPORT_NAME + 2];
-        snprintf(word, sizeof word, " %s ", out);
-        taken = taken || strstr(own, word) || is_function(x, out);
-        if (!taken) return;
-        snprintf(out + n, EXPORT_NAME - n, "_%d", k);
-    }
-}
-
-static void refuse_dtype(tn_export *x, const tn_tensor *t, tn_dtype d)
-{
-    char of[200] = "a value";
-    if (t) tn_node_where(t, of, sizeof of);
-    ex_fail(x, TN_E_UNSUPPORTED, "%s is of %s, for which C99 has no type: export a step in f32", of,
-            tn_dtype_name(d));
-}
-
-/* The variable that points to what lies in a slot, declared when it is first asked for. */
-static const char *var_of(tn_export *x, int slot)
-{
-    const ex_place *p = &x->place[slot];
-    const char *type = p->kind == EX_REGION ? ex_region_type(&x->region[p->index]) : ex_type(p->dtype);
-    const int size = (int)tn_dtype_size(p->dtype);
-    tn_tensor *t = slot < x->f->node.n + x->f->leaf.n ? tn_node_at(x->f, slot) : NULL;
-    char *v = x->var[slot];
-    if (*v) return v;
-    if (!type) {
-        refuse_dtype(x, t, p->dtype);
-        return "0";
-    }
-    if (p->kind == EX_MARK && !p->offset) {
-        snprintf(v, EXPORT_NAME, "%s", x->mark[p->index].name);
-        return v;
-    }
-    const char *name = !t ? "scratch" : t->name ? t->name : t->base->name ? t->base->name : NULL;
-    if (!name && t->base->of) name = t->base->of->name;
-    char of[120] = "", shape[80] = "", where[200] = "";
-    if (!name && t) {
-        const tn_call *c = t->call;
-        snprintf(of, sizeof of, "%s%.60s", c && c->backward ? "d_" : "", c && c->name ? c->name : "value");
-        name = of;
-    }
-    unique_var(x, name, v);
-    if (t) tn_shape_text(shape, sizeof shape, t->ndim, t->shape);
-    if (t && slot < x->f->node.n) tn_node_where(t, where, sizeof where);
-    switch (p->kind) {
-    case EX_ARENA:
-        tn_put(&x->step, "    %s *const %s = (%s *)(void *)(arena + %zu);", type, v, type, p->offset);
-        break;
-    case EX_REGION: {
-        ex_region *r = &x->region[p->index];
-        r->read = true;
-        tn_put(&x->step, "    %s%s *const %s = %s%s%s + %zu;", r->written ? "" : "const ", type, v,
-               r->written ? "m->" : "", r->name, r->written ? "" : "_data", p->offset / (size_t)size);
-        break;
-    }
-    case EX_MARK:
-        tn_put(&x->step, "    const %s *const %s = %s + %zu;", type, v, x->mark[p->index].name,
-               p->offset / (size_t)size);
-        break;
-    case EX_NOWHERE:
-        ex_fail(x, TN_E_INTERNAL, "'%s' lies nowhere", v);
-        break;
-    }
-    tn_put(&x->step, " /* %s%s%s */\n", shape, *shape && *where ? " " : "", where);
-    return v;
-}
-
-static void operand(tn_export *x, const tn_step *st, int k, char *out, size_t n)
-{
-    if (st->buf[k] < 0)
-        snprintf(out, n, "NULL");
-    else if (st->offset[k])
-        snprintf(out, n, "%s + %lld", var_of(x, st->buf[k]), (long long)st->offset[k]);
-    else
-        snprintf(out, n, "%s", var_of(x, st->buf[k]));
-}
-
-/* ---- numbers ---- */
-
-static int power_of(tn_export *x, double base, double t)
-{
-    for (int i = 0; i < x->n_power; i++)
-        if (x->base[i] == base && x->power[i] == pow(base, t)) return i;
-    x->base[x->n_power] = base;
-    x->power[x->n_power] = pow(base, t);
-    return x->n_power++;
-}
-
-/* The expression of a kernel's scalar. */
-static void scalar(tn_export *x, const struct tn_scalar_ref *r, char *out, size_t n)
-{
-    const tn_tensor *t = tn_node_at(x->f, r->slot);
-    const ex_number *formula = NULL;
-    if (r->what == TN_WORD_SEED) {
-        snprintf(out, n, "m->seed");
-        return;
-    }
-    if (r->what == TN_WORD_DRAW) {
-        snprintf(out, n, "m->draw + %llu", (unsigned long long)(t->attr->draw - x->s->step_draw));
-        return;
-    }
-    const tn_number v = t->base->attr->number;
-    if (r->what == TN_WORD_I64) {
-        snprintf(out, n, "%lld", (long long)(v.is_int ? v.i : tn_f64_to_i64(v.f)));
-        return;
-    }
-    for (int i = 0; i < x->n_number; i++)
-        if (x->number[i].number == t->base) formula = &x->number[i];
-    double c = v.f;
-    if (!isfinite(c)) {
-        snprintf(out, n, "%s(double)%s", c < 0 ? "-" : "", isnan(c) ? "TN_NAN" : "TN_INF");
-        return;
-    }
-    if (!formula || (!formula->rate && formula->base == 0)) {
-        tn_snprintf(out, n, "%.17g", c);
-        return;
-    }
-    char factor[80] = "";
-    if (formula->base > 0) {
-        const int k = power_of(x, formula->base, formula->t);
-        c /= pow(1 - x->power[k], formula->exponent);
-        if (formula->exponent == -1)
-            snprintf(factor, sizeof factor, " / (1 - power%d)", k);
-        else if (formula->exponent == -0.5)
-            snprintf(factor, sizeof factor, " / tn_sqrt_f64(1 - power%d)", k);
-        else
-            ex_fail(x, TN_E_UNSUPPORTED, "no text for the exponent %g", formula->exponent);
-    }
-    tn_snprintf(out, n, "%s%.17g%s", formula->rate ? "m->rate * " : "", c, factor);
-}
-
 /* ---- calls ---- */
 
 static void put_fault(tn_export *x, tn_growing *to)
@@ -191,12 +31,12 @@ static void put_call(tn_export *x, const tn_step *st, const ex_function *fn, tn_
     tn_put(to, "    %s(", fn->name);
     for (int i = 0; i < fn->n; i++) {
         if (fn->param[i].same >= 0) continue;
-        operand(x, st, fn->param[i].buf, arg, sizeof arg);
+        ex_operand(x, st, fn->param[i].buf, arg, sizeof arg);
         tn_put(to, "%s%s", comma, arg);
         comma = ", ";
     }
     for (int i = 0; i < fn->n_scalar; i++) {
-        scalar(x, &st->scalar[fn->scalar[i]], arg, sizeof arg);
+        ex_scalar(x, &st->scalar[fn->scalar[i]], arg, sizeof arg);
         tn_put(to, "%s%s", comma, arg);
         comma = ", ";
     }
@@ -211,7 +51,7 @@ static void write_kernel(tn_export *x, const tn_step *st, tn_growing *calls)
     for (int i = 0; i < st->n_nodes; i++) { /* those that are in no memory, too */
         const tn_tensor *t = x->f->node.at[x->plan->node_of[st->first_node + i]];
         if (t->dtype != TN_F16 && t->dtype != TN_BF16) continue;
-        refuse_dtype(x, t, t->dtype);
+        ex_refuse_dtype(x, t, t->dtype);
         return;
     }
     for (int second = 0; second < 2; second++) {
@@ -277,10 +117,10 @@ static void write_gemm(tn_export *x, const tn_step *st, tn_growing *to)
         refuse(x, st, "product", g->dtype);
         return;
     }
-    operand(x, st, 0, a, sizeof a);
-    operand(x, st, 1, b, sizeof b);
-    operand(x, st, 2, bias, sizeof bias);
-    operand(x, st, 3, c, sizeof c);
+    ex_operand(x, st, 0, a, sizeof a);
+    ex_operand(x, st, 1, b, sizeof b);
+    ex_operand(x, st, 2, bias, sizeof bias);
+    ex_operand(x, st, 3, c, sizeof c);
     int64_t times = 1;
     for (int i = 0; i < g->batch_ndim; i++) times *= g->batch[i];
     tn_put(to, "    {\n        const product call = {.m = %lld, .n = %lld, .k = %lld", (long long)g->m,
@@ -349,10 +189,10 @@ static void write_conv(tn_export *x, const tn_step *st, tn_growing *to)
         refuse(x, st, "convolution", d->dtype);
         return;
     }
-    operand(x, st, 0, in0, sizeof in0);
-    operand(x, st, 1, in1, sizeof in1);
-    operand(x, st, 2, bias, sizeof bias);
-    operand(x, st, 3, out, sizeof out);
+    ex_operand(x, st, 0, in0, sizeof in0);
+    ex_operand(x, st, 1, in1, sizeof in1);
+    ex_operand(x, st, 2, bias, sizeof bias);
+    ex_operand(x, st, 3, out, sizeof out);
     tn_put(to,
            "    {\n        const convolution call = {.n = %lld, .h = %lld, .w = %lld, .c = %lld, .oc = %lld, "
            ".kh = %lld, .kw = %lld,\n            .oh = %lld, .ow = %lld, .groups = %lld, .stride = {%lld, "
@@ -393,7 +233,7 @@ static bool copies_over(const tn_export *x, const tn_step *st)
 int ex_write_step(tn_export *x)
 {
     tn_growing calls = {0};
-    for (int i = 0; i < x->n_mark && x->trains; i++)
+    for (int i = 0; i < x->n_mark && x->trains && !x->cuda; i++)
         if (x->mark[i].out && x->returned < 0 && x->mark[i].dtype == TN_F32 && x->mark[i].count == 1)
             x->returned = i;
     for (int i = 0; i < x->plan->n_step && !x->status; i++) {
@@ -404,13 +244,13 @@ int ex_write_step(tn_export *x)
         tn_put(&calls, " */\n");
         switch (st->kind) {
         case TN_STEP_KERNEL:
-            write_kernel(x, st, &calls);
+            (x->cuda ? ex_cuda_step : write_kernel)(x, st, &calls);
             break;
         case TN_STEP_GEMM:
-            write_gemm(x, st, &calls);
+            (x->cuda ? ex_cuda_step : write_gemm)(x, st, &calls);
             break;
         case TN_STEP_CONV:
-            write_conv(x, st, &calls);
+            (x->cuda ? ex_cuda_step : write_conv)(x, st, &calls);
             break;
         case TN_STEP_RANKS:
             ex_fail(x, TN_E_UNSUPPORTED, "%s is done by several ranks together", st->name);
@@ -419,12 +259,12 @@ int ex_write_step(tn_export *x)
             ex_fail(x, TN_E_UNSUPPORTED, "%s is a function of the program", st->name);
             break;
         }
-        tn_put(&x->table, " *   %-40s %10lld bytes\n", st->name, (long long)st->bytes);
+        if (!x->cuda) tn_put(&x->table, " *   %-40s %10lld bytes\n", st->name, (long long)st->bytes);
     }
     tn_put(&x->step, "%s", calls.p ? calls.p : "");
     const int failed = calls.failed ? calls.failed : x->kernels.failed ? x->kernels.failed : x->step.failed;
     tn_growing_free(&calls);
     if (failed && !x->status) return ex_fail(x, failed, "the text could not be written");
-    x->arena_bytes = (x->plan->arena_bytes + 7) / 8 * 8;
+    x->arena_bytes = (x->plan->arena_bytes + TN_PLAN_ALIGN - 1) / TN_PLAN_ALIGN * TN_PLAN_ALIGN;
     return x->status ? x->s->graph.error.status : TN_OK;
 }

@@ -20,17 +20,17 @@ static const struct {
              [TN_EXPORT_BF16] = {"bf16", "uint16_t", "pack_bf16", 2},
              [TN_EXPORT_INT8] = {"int8", "int8_t", "pack_int8", 1}};
 
-const char *ex_type(tn_dtype d)
+const char *ex_type(const tn_export *x, tn_dtype d)
 {
     static const char *const type[TN_DTYPE_COUNT] = {
         [TN_F32] = "float",   [TN_F64] = "double", [TN_I32] = "int32_t",
         [TN_I64] = "int64_t", [TN_U8] = "uint8_t", [TN_BOOL] = "uint8_t"};
-    return type[d];
+    return x->cuda && tn_dtype_size(d) == 2 ? "uint16_t" : type[d];
 }
 
-const char *ex_region_type(const ex_region *r)
+const char *ex_region_type(const tn_export *x, const ex_region *r)
 {
-    return r->weights ? forms[r->weights].type : ex_type(r->dtype);
+    return r->weights ? forms[r->weights].type : ex_type(x, r->dtype);
 }
 
 size_t ex_region_bytes(const ex_region *r)
@@ -144,6 +144,9 @@ static int round_region(tn_export *x, ex_region *r)
 int ex_round_weights(tn_export *x)
 {
     if (x->options.weights == TN_EXPORT_F32) return TN_OK;
+    if (x->cuda)
+        return ex_fail(x, TN_E_UNSUPPORTED, "weights in %s are of a NAME.c, and this is a NAME.cu",
+                       forms[x->options.weights].name);
     if (x->trains)
         return ex_fail(x, TN_E_UNSUPPORTED, "weights in %s are of a forward pass, and this step assigns",
                        forms[x->options.weights].name);

@@ -116,6 +116,9 @@ tn_nvrtc_result nvrtcDestroyProgram(tn_nvrtc_program *program)
 struct options {
     int arch; /* 90 */
     bool ptx; /* compute_90, not sm_90 */
+    /* --cusim-host: a whole file of CUDA C++, with functions of the host, headers beside it, whose name is
+       the program's, and the stand-in for those of the runtime (runtime.c) */
+    bool host;
     const char *define[MAX_DEFINES];
     int n_defines;
 };
@@ -162,6 +165,8 @@ static bool take_options(struct options *o, int n, const char *const *option, si
             o->arch = atoi(arch + 3);
         else if (arch && begins(arch, "compute_"))
             o->arch = atoi(arch + 8), o->ptx = true;
+        else if (!strcmp(s, "--cusim-host"))
+            o->host = true;
         else if (!strcmp(s, "-Xptxas") || !strcmp(s, "--ptxas-options"))
             i++;
         else if (begins(s, "-D") && s[2] && o->n_defines < MAX_DEFINES)
@@ -237,7 +242,8 @@ static const char *own_path(void)
 }
 
 /* The arguments before the files. */
-static int arguments(const char **a, const struct options *o, char define[3][64], bool checked)
+static int arguments(const char **a, const struct options *o, char define[3][64], const char *include,
+                     bool checked)
 {
     static const char *const always[] = {"-x",
                                          "c++",
@@ -248,8 +254,6 @@ static int arguments(const char **a, const struct options *o, char define[3][64]
                                          "-fPIC",
                                          "-shared",
                                          "-nostdlib",
-                                         "-nostdinc",
-                                         "-nostdinc++",
                                          "-fno-exceptions",
                                          "-fno-rtti",
                                          "-Wl,-Bsymbolic",
@@ -257,7 +261,6 @@ static int arguments(const char **a, const struct options *o, char define[3][64]
                                          "-fno-math-errno",
                                          "-fno-trapping-math",
                                          "-ffp-contract=off",
-                                         "-fvisibility=hidden",
                                          "-fno-threadsafe-statics",
                                          "-fno-stack-protector",
                                          "-fno-asynchronous-unwind-tables",
@@ -267,6 +270,10 @@ static int arguments(const char **a, const struct options *o, char define[3][64]
     a[n++] = compiler();
     for (const char *const *flag = always; *flag; flag++) a[n++] = *flag;
     if (is_clang() == 0) a[n++] = "-fno-gnu-unique";
+    static const char *const alone[] = {"-nostdinc", "-nostdinc++", "-fvisibility=hidden"};
+    for (int i = 0; i < 3 && !o->host; i++) a[n++] = alone[i];
+    if (o->host) a[n++] = include;
+    if (o->host) a[n++] = "-I" CUSIM_INCLUDE;
     snprintf(define[0], sizeof define[0], "-D__CUDA_ARCH__=%d", 10 * o->arch);
     snprintf(define[1], sizeof define[1], "-DCUSIM_CHECKED=%d", checked);
     a[n++] = define[0];
@@ -280,8 +287,16 @@ static int arguments(const char **a, const struct options *o, char define[3][64]
     return n;
 }
 
+/* Where the program's own headers are. */
+static void folder_of(const struct _nvrtcProgram *p, char include[PATH_MAX])
+{
+    const char *slash = strrchr(p->name, '/');
+    snprintf(include, PATH_MAX, "-I%.*s", slash ? (int)(slash - p->name) : 1, slash ? p->name : ".");
+}
+
 /* Kernels that macros define are found in what the preprocessor makes of the text. */
-static bool expand(const struct options *o, const char *base, sim_text *text, const char *original)
+static bool expand(const struct options *o, const char *base, const char *include, sim_text *text,
+                   const char *original)
 {
     char in[PATH_MAX + 96], out[PATH_MAX + 96], log[PATH_MAX + 96], arch[64];
     snprintf(in, sizeof in, "%s.in", base);
@@ -289,9 +304,10 @@ static bool expand(const struct options *o, const char *base, sim_text *text, co
     snprintf(log, sizeof log, "%s.log", base);
     snprintf(arch, sizeof arch, "-D__CUDA_ARCH__=%d", 10 * o->arch);
     const char *a[20 + MAX_DEFINES] = {
-        compiler(),           "-E",           "-P", "-w", "-x", "c++", "-std=gnu++17", "-D__CUDACC__=1",
-        "-D__CUDACC_RTC__=1", "-DTN_CUSIM=1", arch};
-    int n = 11;
+        compiler(), "-E", "-P", "-w", "-x", "c++", "-std=gnu++17", "-D__CUDACC__=1", "-DTN_CUSIM=1", arch};
+    int n = 10;
+    a[n++] = o->host ? include : "-D__CUDACC_RTC__=1";
+    if (o->host) a[n++] = "-I" CUSIM_INCLUDE;
     for (int i = 0; i < o->n_defines; i++) a[n++] = o->define[i];
     a[n++] = in, a[n++] = "-o", a[n++] = out, a[n] = NULL;
     size_t bytes = 0;
@@ -304,27 +320,29 @@ static bool expand(const struct options *o, const char *base, sim_text *text, co
     return expanded != NULL;
 }
 
-static void whole_text(const struct _nvrtcProgram *p, const struct options *o, const char *base, sim_text *t)
+static void whole_text(const struct _nvrtcProgram *p, const struct options *o, const char *base,
+                       const char *include, sim_text *t)
 {
     sim_text expanded = {0};
     const char *scanned = p->text;
-    if (sim_scan_macro_kernels(p->text) && expand(o, base, &expanded, p->text)) scanned = expanded.s;
+    if (sim_scan_macro_kernels(p->text) && expand(o, base, include, &expanded, p->text)) scanned = expanded.s;
     sim_text_put(t, "#line 1 \"cusim/shim.h\"\n");
     sim_text_add(t, cusim_shim_text, strlen(cusim_shim_text));
+    if (o->host) sim_text_put(t, "#undef __CUDACC_RTC__\n");
     sim_text_put(t, "#line 1 \"");
     sim_text_add(t, p->name, strlen(p->name));
     sim_text_put(t, "\"\n");
     sim_text_add(t, p->text, strlen(p->text));
     sim_text_put(t, "\n#line 1 \"cusim/kernels\"\n");
-    sim_scan_kernels(scanned, t);
+    sim_scan_kernels(scanned, o->host, t);
     free(expanded.s);
 }
 
 static tn_nvrtc_result compile(struct _nvrtcProgram *p, const struct options *o, bool checked)
 {
     static atomic_int serial;
-    char folder[PATH_MAX], base[PATH_MAX + 64], kept[PATH_MAX + 64], in[PATH_MAX + 96], out[PATH_MAX + 96],
-        log[PATH_MAX + 96];
+    char include[PATH_MAX], folder[PATH_MAX], base[PATH_MAX + 64], kept[PATH_MAX + 64], in[PATH_MAX + 96],
+        out[PATH_MAX + 96], log[PATH_MAX + 96];
     char define[3][64];
     const char *a[64 + MAX_DEFINES];
     if (is_clang() < 0 || !sim_cache_folder(folder)) {
@@ -333,12 +351,13 @@ static tn_nvrtc_result compile(struct _nvrtcProgram *p, const struct options *o,
     }
     snprintf(base, sizeof base, "%s/work-%d-%d", folder, (int)getpid(), atomic_fetch_add(&serial, 1));
     sim_text whole = {0};
-    whole_text(p, o, base, &whole);
+    folder_of(p, include);
+    whole_text(p, o, base, include, &whole);
     if (whole.failed) {
         free(whole.s);
         return TN_NVRTC_OUT_OF_MEMORY;
     }
-    int n = arguments(a, o, define, checked);
+    int n = arguments(a, o, define, include, checked);
     unsigned long long hash[2];
     sim_hash_begin(hash);
     sim_hash_add(hash, __VERSION__, sizeof __VERSION__);
@@ -381,13 +400,13 @@ tn_nvrtc_result nvrtcCompileProgram(tn_nvrtc_program p, int n_options, const cha
     bool fail = sim_setting_due(sim.set.compile, sim.compile_from, ++sim.compiles_ever),
          checked = sim.set.check, real = sim.set.real;
     pthread_mutex_unlock(&sim.lock);
-    const char *refused = sim_scan_refuse(p->text);
+    const char *refused = o.host ? NULL : sim_scan_refuse(p->text);
     if (fail || refused) {
         sim_text_put(&p->log, "%s(1): error: %s\n", p->name,
                      fail ? "failed as cusim_set asked for" : refused);
         return TN_NVRTC_COMPILATION;
     }
-    if (real && !sim_real_takes(p->text, &p->log)) return TN_NVRTC_COMPILATION;
+    if (real && !o.host && !sim_real_takes(p->text, &p->log)) return TN_NVRTC_COMPILATION;
     free(p->cubin);
     p->cubin = NULL;
     p->ptx = o.ptx;

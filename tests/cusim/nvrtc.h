@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { SIM_SHIM_ABI = 1 }; /* what shim.h writes into a module; raised when the two would not fit */
+enum { SIM_SHIM_ABI = 2 }; /* what shim.h writes into a module; raised when the two would not fit */
 
 /* ---- files.c ---- */
 
@@ -25,8 +25,9 @@ void sim_text_put(sim_text *t, const char *fmt, ...) __attribute__((format(print
 
 /* ---- scan.c ---- */
 
-/* Appends to `out` what makes a module of the kernels that `text` defines: the table of them. */
-void sim_scan_kernels(const char *text, sim_text *out);
+/* Appends to `out` what makes a module of the kernels that `text` defines, static ones too or not: the table
+ * of them. */
+void sim_scan_kernels(const char *text, bool static_too, sim_text *out);
 bool sim_scan_macro_kernels(const char *text); /* a macro of the text defines kernels */
 const char *sim_scan_refuse(const char *text); /* why NVRTC would not take it, or NULL */
 

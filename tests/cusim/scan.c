@@ -101,7 +101,7 @@ static const char *kernel(const char *p, sim_text *rows)
     return p;
 }
 
-void sim_scan_kernels(const char *text, sim_text *out)
+void sim_scan_kernels(const char *text, bool static_too, sim_text *out)
 {
     bool external = false, c = false; /* the tokens before were extern, extern "C" */
     sim_text_put(out, "\nCUSIM_TABLE_BEGIN\n");
@@ -112,7 +112,7 @@ void sim_scan_kernels(const char *text, sim_text *out)
             external = c = false;
             continue;
         }
-        c = external && is(p, end, "\"C\"");
+        c = (external && is(p, end, "\"C\"")) || (static_too && is(p, end, "static"));
         external = is(p, end, "extern");
         p = skip(end);
     }

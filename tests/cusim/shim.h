@@ -34,6 +34,7 @@ struct uint3 {
 };
 struct dim3 {
     unsigned x, y, z;
+    constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
 struct alignas(8) float2 {
     float x, y;
@@ -365,6 +366,7 @@ extern "C" struct cusim_kernel_info {
     void (*run)(void **parameters);
     const unsigned *parameter_bytes;
     unsigned max_threads;
+    const void *address;
 };
 
 template <int... I> struct cusim_list {
@@ -414,14 +416,14 @@ extern "C" char __bss_start[] __attribute__((visibility("hidden"))),
     _end[] __attribute__((visibility("hidden")));
 #define CUSIM_EXPORT extern "C" __attribute__((visibility("default"), used))
 #define CUSIM_KERNEL(name, bound)                                                                            \
-    {#name, cusim_entry<decltype(name), name>::run, cusim_bytes_of(name), bound},
+    {#name, cusim_entry<decltype(name), name>::run, cusim_bytes_of(name), bound, (const void *)name},
 #define CUSIM_TABLE_BEGIN                                                                                    \
-    CUSIM_EXPORT const int cusim_abi = 1, cusim_checked = CUSIM_CHECKED;                                     \
+    CUSIM_EXPORT const int cusim_abi = 2, cusim_checked = CUSIM_CHECKED;                                     \
     CUSIM_EXPORT char *const cusim_shared[2] = {__bss_start, _end};                                          \
     CUSIM_EXPORT const cusim_kernel_info cusim_kernels[] = {
 #define CUSIM_TABLE_END                                                                                      \
     {                                                                                                        \
-        0, 0, 0, 0                                                                                           \
+        0, 0, 0, 0, 0                                                                                        \
     }                                                                                                        \
     }                                                                                                        \
     ;

@@ -110,6 +110,7 @@ typedef struct sim_kernel_info { /* as shim.h writes it into each module */
     void (*run)(void **parameters);
     const unsigned *parameter_bytes; /* of each, then 0 */
     unsigned max_threads;            /* of __launch_bounds__, or 0 */
+    const void *address;             /* of the kernel */
 } sim_kernel_info;
 
 typedef struct CUmod_st sim_module;

@@ -168,6 +168,8 @@ typedef struct tn_cuda_api {
 /* Opens the three libraries and looks up all functions. TN_E_UNSUPPORTED: err says what is missing, then
  * "; " and the remedy; *driver (may be NULL) tells whether a driver was there, so that a GPU probably is. */
 int tn_cuda_load(tn_cuda_api **out, bool *driver, tn_errbuf *err);
+/* NVRTC alone, of whatever release, for a machine without a driver. TN_E_UNSUPPORTED, TN_E_NOMEM. */
+int tn_cuda_load_nvrtc(tn_cuda_api **out, tn_errbuf *err);
 /* Takes NVRTC of an older major release, for a GPU that the one taken compiles nothing for. False: there is
  * none, or TENSOR_CUDA_NVRTC says which to take; then api is as it was. */
 bool tn_cuda_older_nvrtc(tn_cuda_api *api);

@@ -341,6 +341,7 @@ static void fill(tn_cuda *c)
         .close = cuda_close,
         .zero = cuda_zero,
         .kernel_info = cuda_kernel_info,
+        .tell = tn_cuda_tell,
         .time = tn_cuda_time,
         .take_fault = cuda_take_fault,
         .post = cuda_post,
@@ -371,7 +372,7 @@ int tn_cuda_open(const tn_device_options *o, tn_device **out, bool *driver, tn_e
 {
     *out = NULL;
     if (driver) *driver = false;
-    if (o->planned) return tn_cuda_open_planned(o->planned, out, err);
+    if (o->planned) return tn_cuda_open_planned(o, out, err);
     tn_cuda *c = tn_calloc(1, sizeof *c);
     if (!c) return tn_err(err, TN_E_NOMEM, "out of memory");
     c->log = o->log;

@@ -5,7 +5,9 @@
  *   compile.c   texts to functions           module.c   what is compiled, on disk and loaded
  *   gemm.c      products                     conv.c     convolutions: kernels/conv.cu around products
  *   graph.c     a run of launches as one     timing.c   how long one takes
+ *   tell.c      launches are told of, not made
  *   beside.c    a stream for others' work
+ *   planned.c   a GPU that is not there   cubin.c    what NVRTC makes of kernels for it
  *   errors.c    what a result means      launch.c   kernels are started
  *   cuda.c      fills struct tn_device
  *
@@ -63,9 +65,12 @@ struct tn_cuda {
     tn_fault fault;  /* as the last download, sync or peek found it */
     uint64_t faults; /* taken so far: what was copied before the last is no longer true */
     char why_lost[768];
-    bool recording;   /* the stream is being captured */
-    atomic_bool gate; /* opened when all that is timed together has been submitted: timing.c */
-    bool sync_each;   /* TENSOR_CUDA_SYNC: wait after each launch, so that a failing one is known by name */
+    bool recording;       /* the stream is being captured */
+    atomic_bool gate;     /* opened when all that is timed together has been submitted: timing.c */
+    tn_launch_told *told; /* not NULL: nothing is launched, but told of (tn_cuda_tell), */
+    void *told_user;
+    size_t told_bytes; /* and so much of a workspace asked for */
+    bool sync_each;    /* TENSOR_CUDA_SYNC: wait after each launch, so that a failing one is known by name */
     const char *recent[TN_CUDA_RECENT]; /* names of what was launched since the last wait, newest last */
     uint64_t n_recent;
     void *workspace; /* of convolutions: a reserved range, committed as needed */
@@ -105,7 +110,13 @@ int tn_cuda_wait(tn_cuda *c, tn_errbuf *err);
 
 /* ---- planned.c ---- */
 
-int tn_cuda_open_planned(const char *of, tn_device **out, tn_errbuf *err);
+int tn_cuda_open_planned(const tn_device_options *o, tn_device **out, tn_errbuf *err);
+
+/* ---- cubin.c ---- */
+
+/* Fills in what stands for a driver's functions of modules, where there is none: nothing is launched from
+ * them. */
+void tn_cuda_fill_unloaded(tn_cuda_api *a);
 
 /* ---- launch.c ---- */
 
@@ -120,6 +131,11 @@ int tn_cuda_start_own(tn_cuda *c, tn_cuda_own which, int variant, tn_cuda_args *
                       tn_errbuf *err);
 /* The first `bytes` of c->workspace are there from now on; TN_E_NOMEM. */
 int tn_cuda_workspace(tn_cuda *c, size_t bytes, tn_errbuf *err);
+
+/* ---- tell.c ---- */
+
+int tn_cuda_tell(const tn_gemm *g, const tn_conv2d_desc *d, void *workspace, size_t *bytes,
+                 tn_launch_told *told, void *user, tn_errbuf *err); /* tn_device.tell */
 
 /* ---- memory.c ---- */
 

@@ -12,7 +12,8 @@
 int tn_cuda_workspace(tn_cuda *c, size_t bytes, tn_errbuf *err)
 {
     int status = TN_OK;
-    if (bytes <= c->workspace_bytes) return TN_OK;
+    if (c->told && bytes > c->told_bytes) c->told_bytes = bytes;
+    if (c->told || bytes <= c->workspace_bytes) return TN_OK;
     if (!c->workspace && !(c->workspace = tn_cuda_reserve(c, TN_CUDA_WORKSPACE_RANGE, err)))
         return TN_E_NOMEM;
     status = tn_cuda_commit(c, c->workspace, bytes, err);
@@ -63,11 +64,23 @@ char *tn_cuda_own_text(tn_cuda_own which, int variant, char name[64])
     return text;
 }
 
+static int tell(tn_cuda *c, tn_cuda_own which, int variant, const tn_cuda_args *a, int threads,
+                tn_errbuf *err)
+{
+    char name[64], *text = tn_cuda_own_text(which, variant, name);
+    if (!text) return tn_err(err, TN_E_NOMEM, "out of memory");
+    const int status = c->told(c->told_user, &(tn_source){name, text}, a, threads);
+    tn_free_mem(text);
+    return status;
+}
+
 /* Each is compiled when it is first needed. */
 int tn_cuda_start_own(tn_cuda *c, tn_cuda_own which, int variant, tn_cuda_args *a, int threads,
                       tn_errbuf *err)
 {
     tn_kernel **k = &c->own[which][variant];
+    a->scalar = NULL;
+    if (c->told) return tell(c, which, variant, a, threads, err);
     if (!*k) {
         char name[64], *text = tn_cuda_own_text(which, variant, name);
         if (!text) return tn_err(err, TN_E_NOMEM, "out of memory");
@@ -75,6 +88,5 @@ int tn_cuda_start_own(tn_cuda *c, tn_cuda_own which, int variant, tn_cuda_args *
         tn_free_mem(text);
         if (status) return status;
     }
-    a->scalar = NULL;
     return tn_cuda_start(c, (*k)->name, (*k)->fn, a, threads, 0, err);
 }

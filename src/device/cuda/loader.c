@@ -226,20 +226,40 @@ bool tn_cuda_older_nvrtc(tn_cuda_api *api)
     return true;
 }
 
-int tn_cuda_load(tn_cuda_api **out, bool *driver, tn_errbuf *err)
+static int begin(tn_cuda_api **out, tn_errbuf *err)
 {
     *out = NULL;
-    if (driver) *driver = false;
     if (tn_setting_is_foreign())
         return tn_err(err, TN_E_UNSUPPORTED,
                       "the libraries of CUDA heed the environment, which is that of another user here: this "
                       "program has rights that its caller lacks");
-    tn_cuda_api *api = tn_calloc(1, sizeof *api);
-    if (!api) {
-        snprintf(err->text, sizeof err->text, "out of memory");
-        return TN_E_NOMEM;
-    }
-    int status = open_library(api, TN_CUDA_DRIVER, err);
+    *out = tn_calloc(1, sizeof **out);
+    return *out ? TN_OK : tn_err(err, TN_E_NOMEM, "out of memory");
+}
+
+int tn_cuda_load_nvrtc(tn_cuda_api **out, tn_errbuf *err)
+{
+    enum { ANY = 20000 };
+    int status = begin(out, err);
+    if (status) return status;
+    (*out)->driver_version = ANY;
+    status = open_library(*out, TN_CUDA_NVRTC, err);
+    if (!status) status = look_up(*out, TN_CUDA_NVRTC, err);
+    if (!status) status = check_nvrtc(*out, err);
+    if (!status) return TN_OK;
+    tn_cuda_unload(*out);
+    *out = NULL;
+    return status;
+}
+
+int tn_cuda_load(tn_cuda_api **out, bool *driver, tn_errbuf *err)
+{
+    tn_cuda_api *api;
+    if (driver) *driver = false;
+    int status = begin(&api, err);
+    *out = NULL;
+    if (status) return status;
+    status = open_library(api, TN_CUDA_DRIVER, err);
     if (!status) status = look_up(api, TN_CUDA_DRIVER, err);
     if (!status && driver) *driver = true;
     if (!status) status = start_driver(api, err);

@@ -1,6 +1,7 @@
 /* planned.c - a GPU that is not there: steps are planned for it, explained, predicted and dumped as CUDA C,
  * and nothing is run. TENSOR_DEVICE=cuda:h100 and the like open it; it needs no driver. Its memory is
- * addresses that hold nothing, so that what is read from it is an error.
+ * addresses that hold nothing, so that what is read from it is an error. Where NVRTC is, kernels are compiled
+ * by it and kept as ever, so that their registers are known, and one that spills is planned again.
  *
  * The numbers that the fuser goes by are those of a name, or of a file (a path with a slash) of lines such as
  *
@@ -50,10 +51,21 @@ static const numbers known[] = {
 };
 
 typedef struct planned {
-    tn_device base;
+    tn_cuda cuda; /* api: of NVRTC and cubin.c, or NULL */
     char name[64];
-    tn_kernel kernel; /* all of them: none is looked into */
+    struct upload {
+        char *at;
+        size_t bytes;
+        void *copy;
+        struct upload *next;
+    } * uploads;
+    tn_kernel kernel; /* all of them, where none is compiled */
 } planned;
+
+static planned *planned_of(tn_device *d)
+{
+    return (planned *)(void *)d;
+}
 
 /* ---- memory: a header, and a range that nothing may touch ---- */
 
@@ -72,6 +84,20 @@ static void *map(size_t bytes)
     p[0] = all;
     p[1] = bytes;
     return (char *)p + PAGE;
+}
+
+/* Forgets what was uploaded to some of these addresses. */
+static void drop_uploads(planned *p, const char *at, size_t bytes)
+{
+    for (struct upload **u = &p->uploads, *is; (is = *u);) {
+        if (is->at >= at + bytes || at >= is->at + is->bytes) {
+            u = &is->next;
+            continue;
+        }
+        *u = is->next;
+        tn_free_mem(is->copy);
+        tn_free_mem(is);
+    }
 }
 
 static size_t unmap(void *p)
@@ -93,7 +119,10 @@ static void *planned_alloc(tn_device *d, size_t bytes)
 
 static void planned_free(tn_device *d, void *p)
 {
-    if (p) d->stats.bytes_now -= unmap(p);
+    if (!p) return;
+    const size_t bytes = unmap(p);
+    d->stats.bytes_now -= bytes;
+    drop_uploads(planned_of(d), p, bytes);
 }
 
 static void *planned_reserve(tn_device *d, size_t bytes)
@@ -114,10 +143,35 @@ static void planned_release(tn_device *d, void *base, size_t bytes)
     if (base) unmap(base);
 }
 
+static int planned_upload(tn_device *d, void *dst, const void *host, size_t bytes)
+{
+    planned *p = planned_of(d);
+    d->stats.copies++;
+    drop_uploads(p, dst, bytes);
+    struct upload *u = bytes ? tn_calloc(1, sizeof *u) : NULL;
+    if (u) *u = (struct upload){dst, bytes, tn_malloc(bytes), p->uploads};
+    if (u && u->copy) {
+        memcpy(u->copy, host, bytes);
+        p->uploads = u;
+        return TN_OK;
+    }
+    tn_free_mem(u);
+    return bytes ? tn_err(&d->failure, TN_E_NOMEM, "out of memory") : TN_OK;
+}
+
+static const void *planned_uploaded(tn_device *d, const void *at, size_t bytes)
+{
+    for (const struct upload *u = planned_of(d)->uploads; u; u = u->next)
+        if (u->at == at && u->bytes == bytes) return u->copy;
+    return NULL;
+}
+
 static int planned_copy(tn_device *d, void *dst, const void *src, size_t bytes)
 {
-    (void)dst, (void)src, (void)bytes;
+    const void *data = planned_uploaded(d, src, bytes);
+    if (data) return planned_upload(d, dst, data, bytes);
     d->stats.copies++;
+    drop_uploads(planned_of(d), dst, bytes);
     return TN_OK;
 }
 
@@ -141,9 +195,17 @@ static int planned_download(tn_device *d, void *host, const void *src, size_t by
 
 static int planned_compile(tn_device *d, const tn_source *src, int n, tn_kernel **out, tn_errbuf *err)
 {
-    (void)src, (void)err;
-    for (int i = 0; i < n; i++) out[i] = &((planned *)(void *)d)->kernel;
+    planned *p = planned_of(d);
+    if (p->cuda.code) return tn_cuda_compile(&p->cuda, src, n, out, err);
+    for (int i = 0; i < n; i++) out[i] = &p->kernel;
     return TN_OK;
+}
+
+static bool planned_info(tn_device *d, const tn_kernel *k, tn_kernel_info *out)
+{
+    if (!k || k == &planned_of(d)->kernel) return false;
+    *out = k->info;
+    return true;
 }
 
 static int planned_launch(tn_device *d, tn_kernel *k, const tn_args *args, const tn_grid *grid,
@@ -188,7 +250,11 @@ static bool planned_peek(tn_device *d, int number, void *out)
 
 static void planned_close(tn_device *d)
 {
-    tn_free_mem(d);
+    planned *p = planned_of(d);
+    tn_cuda_code_close(&p->cuda);
+    tn_cuda_unload(p->cuda.api);
+    while (p->uploads) drop_uploads(p, p->uploads->at, p->uploads->bytes);
+    tn_free_mem(p);
 }
 
 /* ---- numbers ---- */
@@ -244,18 +310,45 @@ static int find(numbers *n, const char *of, tn_errbuf *err)
         of);
 }
 
-int tn_cuda_open_planned(const char *of, tn_device **out, tn_errbuf *err)
+/* NVRTC, if there is one that compiles for this GPU. */
+static int open_compiler(planned *p, const tn_device_options *o, tn_errbuf *err)
+{
+    tn_cuda *c = &p->cuda;
+    tn_errbuf why = {""};
+    int status = tn_cuda_load_nvrtc(&c->api, &why);
+    if (!status) tn_cuda_fill_unloaded(c->api);
+    if (!status) status = tn_cuda_pick_arch(c, &why);
+    if (!status && c->arch != c->capability)
+        status = tn_err(&why, TN_E_UNSUPPORTED, "NVRTC compiles for none newer than sm_%d", c->arch);
+    if (!status) return tn_cuda_code_open(c, o, err);
+    tn_cuda_unload(c->api);
+    c->api = NULL;
+    tn_cuda_log(c, TN_LOG_INFO, "%s: kernels are written and not compiled: %s", p->name, why.text);
+    return TN_OK;
+}
+
+int tn_cuda_open_planned(const tn_device_options *o, tn_device **out, tn_errbuf *err)
 {
     numbers n = {0};
     *out = NULL;
-    const int status = find(&n, of, err);
+    int status = find(&n, o->planned, err);
     if (status) return status;
     planned *p = tn_calloc(1, sizeof *p);
     if (!p) return tn_err(err, TN_E_NOMEM, "out of memory");
     snprintf(p->name, sizeof p->name, "cuda:%s", n.name);
     p->kernel.name = p->name;
-    p->base = (tn_device){
+    p->cuda.log = o->log;
+    p->cuda.log_user = o->log_user;
+    p->cuda.capability = (int)n.capability;
+    snprintf(p->cuda.name, sizeof p->cuda.name, "%s", p->name);
+    status = open_compiler(p, o, err);
+    if (status) {
+        planned_close(&p->cuda.base);
+        return status;
+    }
+    p->cuda.base = (tn_device){
         .name = p->name,
+        .folder = p->cuda.code ? tn_cuda_code_folder(&p->cuda) : NULL,
         .threads = 1,
         .target = {.dialect = TN_DIALECT_CUDA,
                    .vector_bytes = 16,
@@ -278,15 +371,18 @@ int tn_cuda_open_planned(const char *of, tn_device **out, tn_errbuf *err)
         .gemm = planned_gemm,
         .conv2d = planned_conv2d,
         .copy = planned_copy,
-        .upload = planned_copy,
+        .upload = planned_upload,
+        .uploaded = planned_uploaded,
         .download = planned_download,
         .sync = planned_sync,
         .close = planned_close,
         .zero = planned_zero,
+        .kernel_info = planned_info,
+        .tell = tn_cuda_tell,
         .post = planned_post,
         .peek = planned_peek,
     };
-    snprintf(p->base.machine, sizeof p->base.machine, "%s, planned for and not there", p->name);
-    *out = &p->base;
+    snprintf(p->cuda.base.machine, sizeof p->cuda.base.machine, "%s, planned for and not there", p->name);
+    *out = &p->cuda.base;
     return TN_OK;
 }

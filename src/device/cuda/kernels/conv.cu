@@ -16,15 +16,13 @@
 #if defined(OWN_IM2COL)
 
 #if VARIANT == 4 /* log2 of the bytes that are moved at once */
-typedef struct __attribute__((aligned(16))) unit_t {
-    uint32_t w[4];
-} unit_t;
+#define unit_t tn_move16
 #elif VARIANT == 3
-typedef uint64_t unit_t;
+#define unit_t uint64_t
 #elif VARIANT == 2
-typedef uint32_t unit_t;
+#define unit_t uint32_t
 #else
-typedef uint16_t unit_t;
+#define unit_t uint16_t
 #endif
 
 /* buf: image, rows. An item is a unit of the rows. */
@@ -62,20 +60,20 @@ KERNEL
 #else
 
 #if VARIANT == 0 /* dtype of the image; rows of f16 and bf16 are f32 */
-typedef float own_t;
-typedef float own_acc;
+#define own_t float
+#define own_acc float
 #define OWN_PUT(x) (x)
 #elif VARIANT == 1
-typedef double own_t;
-typedef double own_acc;
+#define own_t double
+#define own_acc double
 #define OWN_PUT(x) (x)
 #elif VARIANT == 2
-typedef tn_half own_t;
-typedef float own_acc;
+#define own_t tn_half
+#define own_acc float
 #define OWN_PUT(x) tn_f32_to_half(x)
 #else
-typedef tn_bfloat16 own_t;
-typedef float own_acc;
+#define own_t tn_bfloat16
+#define own_acc float
 #define OWN_PUT(x) tn_f32_to_bfloat16(x)
 #endif
 

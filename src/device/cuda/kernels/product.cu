@@ -7,38 +7,38 @@
 #define KERNEL extern "C" __global__ void __launch_bounds__(256) ENTRY(const tn_cuda_args a)
 
 #if VARIANT == 0
-typedef float own_t;
-typedef float own_acc;
+#define own_t float
+#define own_acc float
 #define OWN_GET(x) (x)
 #define OWN_PUT(x) (x)
 #elif VARIANT == 1
-typedef double own_t;
-typedef double own_acc;
+#define own_t double
+#define own_acc double
 #define OWN_GET(x) (x)
 #define OWN_PUT(x) (x)
 #elif VARIANT == 2
-typedef tn_half own_t;
-typedef float own_acc;
+#define own_t tn_half
+#define own_acc float
 #define OWN_GET(x) tn_half_to_f32(x)
 #define OWN_PUT(x) tn_f32_to_half(x)
 #elif VARIANT == 3
-typedef tn_bfloat16 own_t;
-typedef float own_acc;
+#define own_t tn_bfloat16
+#define own_acc float
 #define OWN_GET(x) tn_bfloat16_to_f32(x)
 #define OWN_PUT(x) tn_f32_to_bfloat16(x)
 #elif VARIANT == 4
-typedef int32_t own_t;
-typedef uint32_t own_acc; /* wraps around */
+#define own_t int32_t
+#define own_acc uint32_t /* wraps around */
 #define OWN_GET(x) ((uint32_t)(x))
 #define OWN_PUT(x) ((int32_t)(x))
 #elif VARIANT == 5
-typedef int64_t own_t;
-typedef uint64_t own_acc;
+#define own_t int64_t
+#define own_acc uint64_t
 #define OWN_GET(x) ((uint64_t)(x))
 #define OWN_PUT(x) ((int64_t)(x))
 #else
-typedef uint8_t own_t;
-typedef uint32_t own_acc;
+#define own_t uint8_t
+#define own_acc uint32_t
 #define OWN_GET(x) ((uint32_t)(x))
 #define OWN_PUT(x) ((uint8_t)(x))
 #endif
@@ -73,13 +73,12 @@ KERNEL
 
 #else
 
-enum { TILE = 32, THREADS = 256, PER_THREAD = TILE * TILE / THREADS };
-
 /* C = act(A * B + bias), or C + A * B where dim[9]. An item is a tile of C in one of the batches. buf: A, B,
  * bias or null, C. dim: m, n, k, A's row and column stride, B's, C's row stride, relu, add, C is f32, number
  * of batch extents, the extents, and the strides of A, B and C along each. */
 KERNEL
 {
+    enum { TILE = 32, THREADS = 256, PER_THREAD = TILE * TILE / THREADS };
     __shared__ own_acc left[TILE][TILE + 1], right[TILE][TILE + 1];
     const int64_t m = a.dim[0], n = a.dim[1], k = a.dim[2];
     const int64_t across = (n + TILE - 1) / TILE, down = (m + TILE - 1) / TILE;
