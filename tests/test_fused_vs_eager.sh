@@ -30,10 +30,14 @@ check adamw counts adamw 1
 
 check_with CJSON json "$BUILD/tests/json_check" "$tmp/chain.json"
 
-table() { # the rows of the table, and no kernel by hand that is wrong
-    [ "$(grep -c '^chain  ' "$tmp/chain")" -eq 3 ] && grep -q '^case  *eager ms  *fused ms' "$tmp/chain"
+table() { # NAME DIRECTION..: the rows of the table below the case's name, in 80 columns
+    name=$1 && shift
+    grep -q '^case  *eager ms  *fused ms' "$tmp/$name" && grep -q "^$name, [1-9]" "$tmp/$name" &&
+        [ "$(sed -n "/^$name, /,\$p" "$tmp/$name" | sed -n 's/^\([a-z]*\)  *[0-9.]* .*/\1/p' | paste -sd ' ')" = "$*" ] &&
+        awk 'length > 80 { bad = 1 } END { exit bad }' "$tmp/$name"
 }
-check table table
+check table_of_chain table chain forward backward step
+check table_of_adamw table adamw forward
 
 disturbed() { # beside a loop for each processor all rounds are, and the table says so; beside none the two agree
     loops=
@@ -47,7 +51,7 @@ disturbed() { # beside a loop for each processor all rounds are, and the table s
     kill $loops && wait $loops 2>/dev/null
     cat "$tmp/siblings"
     [ $status -eq 0 ] && grep -q '"quiet":false' "$tmp/siblings.json" || return
-    [ "$(grep -c '^siblings .* ~$' "$tmp/siblings")" -eq 3 ] || return
+    [ "$(grep -c '^[a-z]* .* ~$' "$tmp/siblings")" -eq 3 ] && table siblings forward backward step || return
     grep -q '^~ disturbed: in 1 of 1 rounds of 1 row other programs took over 5 % of the$' "$tmp/siblings"
 }
 if [ "$(nproc)" -eq "$(getconf _NPROCESSORS_ONLN)" ]; then

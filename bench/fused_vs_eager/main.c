@@ -9,10 +9,7 @@
  * both modes, the share of a copy's speed the fused mode reaches in moving what it must, and its time beside
  * that of a kernel written by hand and beside what the target profile predicts. Both modes, copy and
  * hand-written kernel alternate in one process; times are medians over rounds in which the machine did
- * nothing else. It ends with a table of the models:
- *
- *   model, training step     eager ms  fused ms faster   library     floor   x floor predicted    x pred
- *   mnist_cnn                  84.976    77.219  1.10     65.395    73.612     1.05     70.903     1.09x
+ * nothing else. It ends with a table of the models. What the columns mean: docs/benchmarks.md.
  *
  * Read bench.h first.
  */
@@ -36,10 +33,10 @@ static void usage(FILE *out)
         "  --device auto|cpu|cuda          where to compute (auto)\n"
         "  --threads N                     0: all there are (0)\n"
         "  --rounds N                      quiet rounds wanted for each case (7)\n"
-        "  --patience S                    seconds to find them before disturbed ones have to do (60)\n"
+        "  --patience S                    seconds to find them (60)\n"
         "  --json FILE                     write the figures there too\n"
-        "  --calibrate                     measure the target profile of this machine first, and keep it\n"
-        "  --plans                         print the kernels of the fused plans, and where they were cut\n"
+        "  --calibrate                     measure the machine's target profile\n"
+        "  --plans                         print fused plans, and where they were cut\n"
         "  --list                          names of cases and models\n"
         "  --help\n");
 }

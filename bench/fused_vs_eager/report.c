@@ -1,6 +1,6 @@
 /* report.c - the table for people, the JSON for programs. Rows that lose are printed like the others: '!'
  * marks a share below what is aimed at, fused slower than eager, or more than 1.1 times the time of the
- * kernel by hand; 'x pred' is the fused time over the one that the target profile predicts; '~' best
+ * kernel by hand; 'pred' is the fused time over the one that the target profile predicts; '~' best
  * times instead of medians, for want of quiet rounds: what compares times that were taken one after the other
  * is left out for a model then, and a line below the table says why. */
 #include <math.h>
@@ -8,42 +8,44 @@
 
 #include "bench.h"
 
+/* In 80 columns, as all that is printed here: a case's name, and a row for each direction. */
 void print_case_head(void)
 {
-    printf("%-23s %-9s %9s %9s %6s %9s %17s %8s %6s %6s %9s %8s\n", "case", "", "eager ms", "fused ms",
-           "faster", "kernels", "MB", "of copy", "limit", "aim", "by hand", "x pred");
+    printf("%-8s %8s %8s %6s %7s %10s %7s %5s %5s %5s\n", "case", "eager ms", "fused ms", "faster", "kernels",
+           "MB", "% copy", "limit", "hand", "pred");
 }
 
-static void print_figures(const struct case_row *r, const char *direction, const struct figures *f)
+static void print_figures(const char *direction, const struct figures *f, bool quiet)
 {
-    char kernels[24], bytes[40], share[16] = "", limit[16] = "", aim[16] = "", hand[16] = "", said[16] = "";
+    const double eager = (double)f->eager_bytes * 1e-6, fused = (double)f->fused_bytes * 1e-6;
+    char kernels[24], bytes[40], share[24] = "", aim[8] = "", limit[16] = "", hand[16] = "", said[16] = "";
     bool low = f->bar > 0 && f->share<f->bar, slow = f->fused_ms> f->eager_ms;
     bool beaten = f->fused_ms > 1.1 * f->yardstick_ms;
     snprintf(kernels, sizeof kernels, "%llu > %llu", f->eager_kernels, f->fused_kernels);
-    snprintf(bytes, sizeof bytes, "%.1f > %.1f", (double)f->eager_bytes * 1e-6,
-             (double)f->fused_bytes * 1e-6);
-    if (!isnan(f->share)) snprintf(share, sizeof share, "%.0f %%%s", 100 * f->share, low ? "!" : " ");
-    if (!isnan(f->limit)) snprintf(limit, sizeof limit, "%.0f %%", 100 * f->limit);
-    if (f->bar > 0) snprintf(aim, sizeof aim, "%.0f %%", 100 * f->bar);
+    snprintf(bytes, sizeof bytes, "%.*f > %.*f", eager < 10, eager, fused < 10, fused);
+    if (f->bar > 0) snprintf(aim, sizeof aim, "/%.0f", 100 * f->bar);
+    if (!isnan(f->share)) snprintf(share, sizeof share, "%.0f%s%s", 100 * f->share, aim, low ? "!" : " ");
+    if (!isnan(f->limit)) snprintf(limit, sizeof limit, "%.0f", 100 * f->limit);
     if (!isnan(f->yardstick_ms))
-        snprintf(hand, sizeof hand, "%.2fx%s", f->fused_ms / f->yardstick_ms, beaten ? "!" : " ");
-    if (f->predicted_ms > 0) snprintf(said, sizeof said, "%.2fx", f->fused_ms / f->predicted_ms);
-    printf("%-23s %-9s %9.3f %9.3f %5.2f%s %9s %17s %8s %6s %6s %9s %8s%s\n", r->name, direction, f->eager_ms,
-           f->fused_ms, f->eager_ms / f->fused_ms, slow ? "!" : " ", kernels, bytes, share, limit, aim, hand,
-           said, r->rounds.quiet ? "" : " ~");
+        snprintf(hand, sizeof hand, "%.2f%s", f->fused_ms / f->yardstick_ms, beaten ? "!" : " ");
+    if (f->predicted_ms > 0) snprintf(said, sizeof said, "%.2f", f->fused_ms / f->predicted_ms);
+    printf("%-8s %8.3f %8.3f %5.2f%s %7s %10s %7s %5s %5s %5s%s\n", direction, f->eager_ms, f->fused_ms,
+           f->eager_ms / f->fused_ms, slow ? "!" : " ", kernels, bytes, share, limit, hand, said,
+           quiet ? "" : " ~");
 }
 
 void print_case(const struct case_row *r)
 {
-    print_figures(r, "forward", &r->forward);
+    printf("%s, %s\n", r->name, r->shape);
+    print_figures("forward", &r->forward, r->rounds.quiet);
     if (r->has_backward) {
-        print_figures(r, "backward", &r->backward);
-        print_figures(r, "step", &r->step);
+        print_figures("backward", &r->backward, r->rounds.quiet);
+        print_figures("step", &r->step, r->rounds.quiet);
     }
     fflush(stdout);
 }
 
-/* In 80 columns: what fusing does to a training step in a row, and what the step could be below it. */
+/* What fusing does to a training step in a row, and what the step could be below it. */
 void print_models(const struct model_row *m, int n)
 {
     printf("%-14s %9s %9s %7s  %-11s %s\n", "training step", "eager ms", "fused ms", "faster", "kernels",

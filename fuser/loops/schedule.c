@@ -111,11 +111,22 @@ static void size_items(fu_prog *p)
     if (p->cross) p->chunk = p->part; /* a chunk begins where a part does */
 }
 
+/* Elements of a vector that is as wide as they come: compilers make one of as many elements as the narrowest
+ * dtype has in it, and where a loop has fewer, take narrower vectors for all of it. */
+static int64_t lanes_of(const fu_prog *p)
+{
+    bool narrow = false;
+    for (int i = 0; i < p->n_value; i++)
+        narrow = narrow || (p->value[i].kind == FU_LOAD && tn_dtype_is_half(p->value[i].dtype));
+    for (int i = 0; i < p->n_store; i++) narrow = narrow || tn_dtype_is_half(p->store[i].dtype);
+    return p->c->target->vector_bytes / (narrow ? 2 : 4);
+}
+
 /* Whole sums and, as far as there are columns, whole vectors: two of them where that leaves enough items. */
 static void choose_folded_tile(fu_prog *p)
 {
     enum { ITEMS = 64, VECTORS = 8 };
-    const int64_t lanes = p->c->target->vector_bytes / 4, width = p->extent[fu_vec(p)];
+    const int64_t lanes = lanes_of(p), width = p->extent[fu_vec(p)];
     const int64_t others = fu_count(p, ~p->red & (fu_bit(fu_vec(p)) - 1));
     p->tile = p->fold;
     while (p->tile % lanes && p->tile < width && p->tile < VECTORS * lanes) p->tile += p->fold;
