@@ -153,7 +153,7 @@ help:
 	@echo 'make bench-peers times operators beside PyTorch; bench-zoo: training steps of many models beside PyTorch and JAX'
 	@echo 'make install     PREFIX=/usr/local DESTDIR=; make uninstall takes it away again'
 	@echo 'make manual      build/operators.md, the operators by chapter'
-	@echo 'make texts       writes tests/texts, the kernels and plans of 73 programs, where a change of them is meant'
+	@echo 'make texts       writes tests/texts, the kernels and plans of 75 programs, where a change of them is meant'
 	@echo 'make format      lays out the sources with clang-format'
 	@echo 'make clean       removes what was built'
 	@echo 'with CC=clang, HAVE_DNNL= (build as if oneDNN were not there), DEPS=no (install nothing), V=1'

@@ -132,6 +132,12 @@ FUSION(conv_gelu_dropout, tn_tensor *x = input(32, 14, 14, 128), *w = input(128,
 FUSION(conv_bf16, tn_tensor *x = tn_cast(input(32, 14, 14, 128), TN_BF16),
        *w = tn_cast(input(256, 3, 3, 128), TN_BF16), *b = tn_cast(input(256), TN_BF16);
        return tn_silu(tn_conv2d(x, w, b, .pad = 1, .stride = 2));)
+FUSION(batch_norm_pool_bf16, tn_tensor *x = tn_cast(input(32, 8, 8, 64), TN_BF16), *w = input(64),
+       *b = input(64);
+       return tn_max_pool2d(tn_relu(tn_batch_norm(x, w, b, NULL, NULL)), 2);)
+FUSION(group_norm_silu_bf16, tn_tensor *x = tn_cast(input(8, 32, 32, 32), TN_BF16), *w = input(32),
+       *b = input(32);
+       return tn_silu(tn_group_norm(x, 8, w, b));)
 FUSION(conv_depthwise, tn_tensor *x = input(32, 14, 14, 128), *w = input(128, 3, 3, 1), *b = input(128);
        return tn_silu(tn_conv2d(x, w, b, .pad = 1, .groups = 128));)
 FUSION(affine_gelu, tn_tensor *x = input(256, 384), *w = input(512, 384), *b = input(512),
