@@ -49,6 +49,7 @@ typedef enum shape_name { MATRIX, ROW, COLUMN, ONE, TURNED, SQUARE, N_SHAPES } s
     X(RESHAPE, 2, tn_reshape(x, TN_SHAPE(tn_dim(x, 1), tn_dim(x, 0)))) \
     X(FLIP, 2, tn_flip(x, 1, &(const int){i->f == 0 ? 0 : 1})) \
     X(HALVES, 1, exchanged(x, r->p->columns / 2)) \
+    X(MOVING, 2, moved(x, r->step)) \
     X(PRODUCT, 3, tn_mul_scalar(tn_matmul(x, y), 1 / (double)tn_dim(x, 1))) \
     X(DETACH, 1, tn_detach(x)) \
     X(CAST, 4, tn_cast(x, (tn_dtype)i->f)) \
@@ -219,7 +220,7 @@ static bool draw_shaped(drawing *d, instr *i, fact *f)
 {
     bool square = i->op == I_PRODUCT;
     uint32_t from = i->op == I_TRANSPOSE || i->op == I_RESHAPE ? 1u << MATRIX | 1u << TURNED
-                    : i->op == I_HALVES                        ? 1u << MATRIX
+                    : i->op == I_HALVES || i->op == I_MOVING   ? 1u << MATRIX
                     : square                                   ? 1u << MATRIX | 1u << SQUARE | 1u << TURNED
                                                                : Flat;
     i->a = pick_value(d, from);
@@ -427,6 +428,13 @@ static void read_out(running *r, tn_tensor *t)
 static tn_tensor *exchanged(tn_tensor *x, int64_t half)
 {
     return tn_concat(2, (tn_tensor *[]){tn_slice(x, 1, half, TN_END, 1), tn_slice(x, 1, 0, half, 1)}, 1);
+}
+
+/* Half of its rows, from one on that each step names anew, and zeros. */
+static tn_tensor *moved(tn_tensor *x, int step)
+{
+    const int64_t rows = tn_dim(x, 0), length = (rows + 1) / 2;
+    return tn_pad(tn_narrow(x, 0, step % (rows - length + 1), length), 0, 0, rows - length, 0);
 }
 
 static tn_tensor *value_from(running *r, const instr *i, tn_tensor *x, tn_tensor *y)

@@ -141,6 +141,30 @@ TEST(what_follows_a_product_is_one_launch_with_it)
         for (int k = 0; k < 2; k++) check_form(f, &sizes[(f + k * 2) % SIZES]);
 }
 
+/* Turned operands are copied first, in each of the two places; then the product takes along what follows it.
+ */
+TEST(what_follows_a_product_of_copied_operands)
+{
+    enum { N = 16 };
+    double want[N * N], got[N * N];
+    const struct size z = {1, N, N, N, TN_F32};
+    for (int turned = 1; turned < 4; turned++) {
+        for (int cpu = 0; cpu < 2; cpu++) {
+            tn_session *s = tn_open(.device = cpu ? TN_CPU : TN_REF, .seed = 5, .log = quiet);
+            assert_non_null(s);
+            tn_tensor *x = drawn(s, &z, N, N, 0), *y = drawn(s, &z, N, N, 1);
+            tn_step_begin(s);
+            if (turned & 1) x = tn_flip(x, TN_AXES(0));
+            if (turned & 2) y = tn_flip(y, TN_AXES(1));
+            tn_tensor *out = tn_mul_scalar(tn_matmul(x, y), 0.0625);
+            if (tn_read(out, TN_F64, cpu ? got : want, sizeof want)) fail_msg("%s", tn_error_text(s));
+            tn_step_end(s);
+            assert_int_equal(tn_close(s), TN_OK);
+        }
+        for (int i = 0; i < N * N; i++) assert_true(fabs(got[i] - want[i]) <= 1e-5);
+    }
+}
+
 /* ---- one weight for many products ---- */
 
 enum { STEPS = 5, HIDDEN = 48, BATCH = 20 };

@@ -141,12 +141,19 @@ void fu_raw_decode(fu_raw *k, const tn_tensor *t, int from, int to, const char *
 static int emit_copy(fu_ctx *c, const fu_group *g, const tn_tensor *x, const int64_t *whole, int slot,
                      int64_t offset)
 {
-    const int64_t elems = fu_copy_program(c, x, whole);
-    if (elems < 1) return (int)elems;
-    c->prog->store[0].slot = slot;
-    c->prog->store[0].offset = offset;
-    fu_schedule(c->prog);
-    return fu_emit(c, g, c->prog);
+    fu_prog *const whose = c->prog; /* may be that of the kernel for which x is copied */
+    if (!c->copy && !(c->copy = tn_arena_alloc(&c->arena, sizeof *c->copy)))
+        return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
+    c->prog = c->copy;
+    int64_t r = fu_copy_program(c, x, whole);
+    if (r > 0) {
+        c->prog->store[0].slot = slot;
+        c->prog->store[0].offset = offset;
+        fu_schedule(c->prog);
+        r = fu_emit(c, g, c->prog);
+    }
+    c->prog = whose;
+    return (int)r;
 }
 
 int fu_emit_dense(fu_ctx *c, const tn_tensor *t)
