@@ -1,5 +1,6 @@
 /* exported.c - a training step as one file of C beside the session that wrote it, and beside a program by
- * other hands on the same model: one thread, the same numbers in, in turns.
+ * other hands on the same model: one thread, the same numbers in, in turns;
+ * and how much faster the file is by two threads.
  *
  *   build/bench/exported MODEL FOLDER [ROUNDS [PEER.so]]
  *
@@ -7,6 +8,8 @@
  *   gpt   that of examples/gpt.c: 4 layers of width 128, 12 windows of 64
  *   kann  the network of KANN's example of MNIST, batch 64
  *   llmc  a GPT-2 as llm.c has it (biases, gelu by tanh), with the sizes of gpt
+ *
+ * "by two": the file with its second one (tn_export_options), and two threads.
  *
  * The session takes WARM steps; the one after is written to FOLDER as model.c and compiled there by $CC (cc)
  * with -std=c99 -O3 -march=native. PEER.so is made of bench/exported by its run.sh: it is given the
@@ -164,21 +167,32 @@ static void *load(const char *path, const char *what)
     return f;
 }
 
-static void *load_file(const char *folder, void **memory)
+static void *load_of(const char *path, const char *name, const char *what)
+{
+    char symbol[80];
+    snprintf(symbol, sizeof symbol, "%s_%s", name, what);
+    return load(path, symbol);
+}
+
+/* NAME.c of the folder, with its second file where there are to be threads. */
+static void *load_file(const char *folder, const char *name, int threads, void **memory)
 {
     const char *cc = getenv("CC");
     char line[1200];
     snprintf(line, sizeof line,
-             "cd '%s' && %s -std=c99 -O3 -march=native -Wall -Wextra -fPIC -shared model.c -o model.so",
-             folder, cc ? cc : "cc");
+             "cd '%s' && %s -std=c99 -O3 -march=native -Wall -Wextra -fPIC -pthread -shared %s.c %s%s -o "
+             "%s.so",
+             folder, cc ? cc : "cc", name, threads ? name : "", threads ? "_threads.c" : "", name);
     if (system(line)) return NULL;
-    snprintf(line, sizeof line, "%s%s/model.so", *folder == '/' ? "" : "./", folder);
-    void *bytes = load(line, "model_bytes"), *init = load(line, "model_init");
-    if (!bytes || !init) return NULL;
+    snprintf(line, sizeof line, "%s%s/%s.so", *folder == '/' ? "" : "./", folder, name);
+    void *bytes = load_of(line, name, "bytes"), *init = load_of(line, name, "init"),
+         *set = threads ? load_of(line, name, "threads") : NULL;
+    if (!bytes || !init || (threads && !set)) return NULL;
     const size_t n = (*(size_t(**)(void)) & bytes)();
     *memory = aligned_alloc(64, (n + 63) / 64 * 64);
     (*(void (**)(void *)) & init)(*memory);
-    return load(line, "model_step");
+    if (set && (*(int (**)(void *, int)) & set)(*memory, threads)) return NULL;
+    return load_of(line, name, "step");
 }
 
 /* The peer's function parameter(name, values, count) takes them one by one. */
@@ -196,11 +210,14 @@ static void *load_peer(tn_session *s, const char *path)
     return take ? load(path, "peer_step") : NULL;
 }
 
+enum { SESSION, ONE, TWO, PEER, TURNS };
+
 int main(int argc, char **argv)
 {
+    static const char *const name[] = {"session", "file", "by two", "peer"};
     static data d;
-    static double ms[3][MOST_ROUNDS];
-    double first[3] = {0}, last[3] = {0};
+    static double ms[TURNS][MOST_ROUNDS];
+    double first[TURNS] = {0}, last[TURNS] = {0};
     const struct kind *k = NULL;
     for (size_t i = 0; argc > 2 && i < sizeof kinds / sizeof *kinds; i++)
         if (!strcmp(kinds[i].name, argv[1])) k = &kinds[i];
@@ -209,42 +226,47 @@ int main(int argc, char **argv)
         fprintf(stderr, "use: %s cnn|gpt|kann|llmc FOLDER [ROUNDS [PEER.so]]\n", argv[0]);
         return 2;
     }
-    char path[1000];
+    char path[1000], pair[1000];
     snprintf(path, sizeof path, "%s/model.c", argv[2]);
+    snprintf(pair, sizeof pair, "%s/pair.c", argv[2]);
     tn_session *s = tn_open(.device = TN_CPU, .seed = 1, .threads = 1);
     model m;
     draw(&d);
     k->make(s, &m);
     for (int i = 0; i < WARM; i++) {
+        if (i == WARM - 2) tn_export_begin(s, pair, .threads = true);
         if (i == WARM - 1) tn_export_begin(s, path);
         session_step(s, k, &m, &d);
+        if (i >= WARM - 2) tn_export_end(s);
     }
-    tn_export_end(s);
     if (tn_error(s)) {
         fprintf(stderr, "%s\n", tn_error_text(s));
         return 1;
     }
-    void *memory = NULL, *file = load_file(argv[2], &memory), *peer = NULL;
-    if (!file || (argc > 4 && !(peer = load_peer(s, argv[4])))) return 1;
     const char *c = (const char *)&d;
+    void *memory[TURNS] = {NULL}, *step[TURNS] = {NULL};
+    step[ONE] = load_file(argv[2], "model", 0, &memory[ONE]);
+    step[TWO] = load_file(argv[2], "pair", 2, &memory[TWO]);
+    if (argc > 4) step[PEER] = load_peer(s, argv[4]);
+    if (!step[ONE] || !step[TWO] || (argc > 4 && !step[PEER])) return 1;
+    (*(step_function **)&step[TWO])(memory[TWO], c + k->x, c + k->y); /* is one step behind */
     for (int i = 0; i < rounds; i++)
-        for (int who = 0; who < (peer ? 3 : 2); who++) {
+        for (int who = 0; who < TURNS; who++) {
+            if (who && !step[who]) continue;
             const double begin = now_ms();
-            last[who] = who == 0   ? session_step(s, k, &m, &d)
-                        : who == 1 ? (double)(*(step_function **)&file)(memory, c + k->x, c + k->y)
-                                   : (double)(*(step_function **)&peer)(NULL, c + k->x, c + k->y);
+            last[who] = who == SESSION
+                            ? session_step(s, k, &m, &d)
+                            : (double)(*(step_function **)&step[who])(memory[who], c + k->x, c + k->y);
             ms[who][i] = now_ms() - begin;
             if (i == 0) first[who] = last[who];
         }
-    const double own = middle(ms[0], rounds);
-    for (int who = 0; who < (peer ? 3 : 2); who++) {
+    const double own = middle(ms[SESSION], rounds), one = middle(ms[ONE], rounds);
+    for (int who = 0; who < TURNS; who++) {
+        if (who && !step[who]) continue;
         const double t = middle(ms[who], rounds);
-        printf("%-5s %-8s %9.2f ms  %5.2f x the session  loss %.5f .. %.5f\n", k->name,
-               who == 0   ? "session"
-               : who == 1 ? "file"
-                          : "peer",
-               t, t / own, first[who], last[who]);
+        printf("%-5s %-8s %9.2f ms  %5.2f x the session  %5.2f x as fast as the file  loss %.5f .. %.5f\n",
+               k->name, name[who], t, t / own, one / t, first[who], last[who]);
     }
-    free(memory);
+    free(memory[ONE]); /* the other has threads that wait for its next call */
     return tn_close(s);
 }

@@ -82,6 +82,11 @@ typedef struct tn_export_options {
     /* tn_export_end gives the session's parameters the rounded values, too, so that from then on the session computes
      * what the file does, and tn_evaluate before and after tells what the rounding costs. */
     bool round;
+    /* Beside NAME.c and NAME.h there is NAME_threads.c (C99 with gcc's atomic functions, and POSIX threads), with
+     *     int model_threads(model *m, int count);
+     * from which on calls with m are computed by so many threads, to the same bits by any number. NAME.c needs nothing
+     * as before, and goes without that file, and a NAME.cu has none; the gradients of convolutions take more memory. */
+    bool threads;
     size_t size;
 } tn_export_options;
 
@@ -100,7 +105,7 @@ TN_API int tn_export_input(tn_tensor *x, const char *name);
  * what an output or an assignment needs is in the file. */
 TN_API int tn_export_output(tn_tensor *x, const char *name);
 
-/* Writes both files, each whole or not at all; a file does not compile beside the .h of another export. 0, or a
+/* Writes the files, each whole or not at all; a file does not compile beside the .h of another export. 0, or a
  * status, which is also set in the session: TN_E_STATE where no step has run since tn_export_begin, or one did in
  * several parts; TN_E_UNSUPPORTED, also of a training step whose weights are to be rounded, or of weights that are not
  * finite or too large for f16; TN_E_IO, TN_E_NOMEM. */

@@ -34,6 +34,7 @@ EMBED(tn_embed_transpose_h, "src/device/prelude/transpose.h");
 EMBED(tn_embed_portable_h, "src/device/prelude/portable.h");
 EMBED(tn_embed_blocks_h, "src/device/prelude/blocks.h");
 EMBED_ALL(tn_embed_product_h, INCBIN(CPU "product.h") ".ascii \"\\n\"\n" INCBIN(CPU "winograd_plain.h"));
+EMBED(tn_embed_threads_h, CPU "threads_plain.h");
 EMBED(tn_embed_cuda_h, "src/device/prelude/cuda.h");
 EMBED(tn_embed_conv_cu, "src/device/cuda/kernels/conv.cu");
 EMBED(tn_embed_ptx_cuh, "src/device/cuda/kernels/ptx.cuh");
@@ -61,6 +62,7 @@ static const struct {
     [TN_EMBED_PORTABLE] = {"portable.h", tn_embed_portable_h},
     [TN_EMBED_BLOCKS] = {"blocks.h", tn_embed_blocks_h},
     [TN_EMBED_PRODUCT_H] = {"product.h", tn_embed_product_h},
+    [TN_EMBED_THREADS_H] = {"threads_plain.h", tn_embed_threads_h},
     [TN_EMBED_CUDA] = {"cuda.h", tn_embed_cuda_h},
     [TN_EMBED_CONV_CU] = {"conv.cu", tn_embed_conv_cu},
     [TN_EMBED_ATTENTION_C] = {"attention.c", tn_embed_attention_c},

@@ -29,6 +29,7 @@ typedef enum tn_embedded {
     TN_EMBED_PORTABLE, /* of the file that src/export writes, in the place of exact.h */
     TN_EMBED_BLOCKS,
     TN_EMBED_PRODUCT_H, /* of src/device/cpu/kernels, for that file */
+    TN_EMBED_THREADS_H, /* of the same, beside that file */
     TN_EMBED_COUNT
 } tn_embedded;
 

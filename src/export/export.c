@@ -260,6 +260,10 @@ TN_DEFINE(int, export_begin_with, s, (s, path, options), tn_session *s, const ch
         return tn_fail(s, TN_E_ARG, "export_begin",
                        "'%s': the file is to be NAME.c or NAME.cu, where NAME can name functions of C", path);
     }
+    if (x->cuda && o.threads) {
+        drop(x);
+        return tn_fail(s, TN_E_ARG, "export_begin", "'%s' is for a GPU, and .threads for a NAME.c", path);
+    }
     if (x->cuda && s->device->target.dialect != TN_DIALECT_CUDA) {
         drop(x);
         return tn_fail(

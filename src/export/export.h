@@ -5,6 +5,7 @@
  *   weights.c  weights of a forward pass in fewer bits
  *   kernel.c   a kernel's text as a function that stands alone
  *   step.c     the body that calls these functions in order; vars.c: its operands and numbers
+ *   threads.c  what threads are given of it, and the second file that has them
  *   pick.c     of the prelude's text what that calls
  *   saved.c    a function that writes a checkpoint of what such a file has come to
  *   data.c     what its struct and its arrays hold
@@ -132,8 +133,8 @@ typedef struct ex_function {
 /* ---- kernel.c ---- */
 /* Reads the function that begins at `text`, its signature. */
 void ex_take_function(tn_export *x, const tn_step *st, ex_function *fn, const char *text);
-/* Puts it where no other has its text, names it after `name`, and frees its body. It runs over `items`. */
-void ex_put_function(tn_export *x, const tn_step *st, ex_function *fn, const char *name, int64_t items);
+/* Puts it where no other has its text, names it after `name`, and frees its body. */
+void ex_put_function(tn_export *x, const tn_step *st, ex_function *fn, const char *name, bool finish);
 void ex_drop_unread(tn_growing *body); /* indices and values that nothing reads */
 /* The calls that a step of the plan came of. */
 void ex_put_calls(tn_export *x, const tn_step *st, tn_growing *t);
@@ -155,6 +156,16 @@ int ex_write_step(tn_export *x);
 void ex_operand(tn_export *x, const tn_step *st, int k, char *out, size_t n);
 void ex_scalar(tn_export *x, const struct tn_scalar_ref *r, char *out, size_t n);
 void ex_refuse_dtype(tn_export *x, const tn_tensor *t, tn_dtype d);
+
+/* ---- threads.c ---- */
+const char *ex_scalar_type(int word);
+bool ex_in_parts(const tn_export *x, const tn_step *st, bool finish); /* it is run(), or called */
+void ex_put_part(const tn_step *st, const ex_function *fn, tn_growing *t);
+void ex_put_kernel_call(const tn_export *x, const tn_step *st, const ex_function *fn, bool finish,
+                        const char *arguments, tn_growing *to);
+void ex_put_run(const tn_export *x, tn_growing *t);
+void ex_put_threads_header(const tn_export *x, tn_growing *t);
+void ex_put_threads(const tn_export *x, unsigned long digest, tn_growing *t);
 
 /* ---- pick.c ---- */
 /* Puts those definitions of the prelude that `text` calls, and those that these call. False: there is none of

@@ -19,11 +19,24 @@ static const char *result(const tn_export *x)
 
 static void put_struct(const tn_export *x, tn_growing *t)
 {
+    if (x->options.threads)
+        tn_put(t,
+               "/* Computes items [begin, end) of what it is given; room: to pack into. */\n"
+               "typedef int %s_part(const void *what, float *room, int64_t begin, int64_t end);\n"
+               "struct %s_pool;\n\n",
+               x->name, x->name);
     tn_put(
         t,
         "/* All of a model, and what it computes with: initialise it with %s_init. */\ntypedef struct %s {\n",
         x->name, x->name);
     ex_put_members(x, t);
+    if (x->options.threads)
+        tn_put(
+            t,
+            "    struct %s_pool *pool; /* of %s_threads.c */\n"
+            "    int (*run)(struct %s_pool *pool, %s_part *part_of, const void *what, float *room, int64_t "
+            "items);\n",
+            x->name, x->name, x->name, x->name);
     tn_put(t, "    uint64_t arena[%zu]; /* what a call computes and does not keep */\n} %s;\n\n",
            ex_scratch_bytes(x) / 8 + 1, x->name);
 }
@@ -79,7 +92,8 @@ static void put_init(const tn_export *x, tn_growing *t)
 {
     tn_put(t, "size_t %s_bytes(void)\n{\n    return sizeof(%s);\n}\n\nvoid %s_init(%s *m)\n{\n", x->name,
            x->name, x->name, x->name);
-    if (!x->trains && !x->draws) tn_put(t, "    (void)m;\n");
+    if (!x->trains && !x->draws && !x->options.threads) tn_put(t, "    (void)m;\n");
+    if (x->options.threads) tn_put(t, "    m->pool = NULL;\n    m->run = NULL;\n");
     for (int i = 0; i < x->n_region; i++) {
         const ex_region *r = &x->region[i];
         if (!r->written) continue;
@@ -120,7 +134,7 @@ static void put_action(const tn_export *x, tn_growing *t)
                x->arena_bytes + x->shared_bytes);
     for (int i = 0; i < x->n_power; i++)
         tn_put(t, "    const double power%d = m->power%d * %.17g;\n", i, i, x->base[i]);
-    if (strstr(body, "&fault")) tn_put(t, "    int fault = 0;\n");
+    if (strstr(body, "(fault)")) tn_put(t, "    int fault = 0;\n");
     if (x->returned >= 0) tn_put(t, "    float %s[1] = {0};\n", x->mark[x->returned].name);
     tn_put(t, "%s\n", body);
     for (int i = 0; i < x->n_power; i++) tn_put(t, "    m->power%d = power%d;\n", i, i);
@@ -182,6 +196,17 @@ static int write_file(tn_export *x, const char *path, tn_growing *t)
     return status;
 }
 
+static int write_threads(tn_export *x, unsigned long digest)
+{
+    tn_growing path = {0}, text = {0};
+    ex_put_threads(x, digest, &text);
+    tn_put(&path, "%.*s_threads.c", (int)strlen(x->path) - 2, x->path);
+    const int status = path.failed ? path.failed : write_file(x, path.p, &text);
+    tn_growing_free(&path);
+    tn_growing_free(&text);
+    return status;
+}
+
 int ex_write_files(tn_export *x)
 {
     tn_growing h = {0}, c = {0}, own = {0};
@@ -192,12 +217,14 @@ int ex_write_files(tn_export *x)
         ex_cuda_functions(x, &own);
     } else {
         put_init(x, &own);
+        ex_put_run(x, &own);
         put_action(x, &own);
     }
     ex_put_names(x, &own);
     if (x->save.n) tn_put_bytes(&own, x->save.p, x->save.n);
     (x->cuda ? ex_cuda_header : put_header)(x, &h);
     const unsigned long digest = digest_of(&own, &h);
+    ex_put_threads_header(x, &h);
     tn_put(&h, "\n#define %s_PAIR 0x%08lxu /* as in %s.%s: they are of one export */\n\n#endif\n", x->name,
            digest, x->name, x->cuda ? "cu" : "c");
     (x->cuda ? ex_cuda_opening : put_opening)(x, digest, &c);
@@ -216,6 +243,7 @@ int ex_write_files(tn_export *x)
         strcpy(strrchr(x->path, '.'), ".h");
         status = write_file(x, x->path, &h);
     }
+    if (!status && x->options.threads) status = write_threads(x, digest);
     tn_growing_free(&h);
     tn_growing_free(&c);
     tn_growing_free(&own);

@@ -216,7 +216,7 @@ static size_t arrays(const char *body)
     return bytes;
 }
 
-static void put_signature(tn_growing *t, const ex_function *fn)
+static void put_signature(tn_growing *t, const ex_function *fn, bool parts)
 {
     const char *comma = "";
     for (int i = 0; i < fn->n; i++) {
@@ -231,6 +231,8 @@ static void put_signature(tn_growing *t, const ex_function *fn)
         comma = ", ";
     }
     if (fn->faults) tn_put(t, "%sint *fault", comma);
+    if (fn->faults) comma = ", ";
+    if (parts) tn_put(t, "%sint64_t begin, int64_t end", comma);
 }
 
 /* The same text under the same name is one function; the same name with another text gets a number. */
@@ -267,28 +269,27 @@ void ex_put_calls(tn_export *x, const tn_step *st, tn_growing *t)
     if (!n) tn_put(t, "%s", st->name);
 }
 
-void ex_put_function(tn_export *x, const tn_step *st, ex_function *fn, const char *name, int64_t items)
+void ex_put_function(tn_export *x, const tn_step *st, ex_function *fn, const char *name, bool finish)
 {
     tn_growing rest = {0};
-    static const char *const type[] = {[TN_WORD_F64] = "double",
-                                       [TN_WORD_I64] = "int64_t",
-                                       [TN_WORD_SEED] = "uint64_t",
-                                       [TN_WORD_DRAW] = "uint64_t"};
     find_aliases(x, st, fn);
     tn_growing head = {0};
-    put_signature(&head, fn);
+    put_signature(&head, fn, x->options.threads);
     for (const char *s = head.p ? head.p : ""; *s;) { /* scalars by their types */
         const char *e = after(s, "SCALAR");
         if (e) {
             char *close = NULL;
-            tn_put(&rest, "%s", type[st->scalar[strtol(e, &close, 10)].what]);
+            tn_put(&rest, "%s", ex_scalar_type(st->scalar[strtol(e, &close, 10)].what));
             s = close;
         } else {
             tn_put_bytes(&rest, s++, 1);
         }
     }
     tn_growing_free(&head);
-    tn_put(&rest, ")\n{\n    const int64_t begin = 0, end = %lld;\n", (long long)items);
+    tn_put(&rest, ")\n{\n");
+    if (!x->options.threads)
+        tn_put(&rest, "    const int64_t begin = 0, end = %lld;\n",
+               (long long)(finish ? st->grid.finish_n : st->grid.n));
     for (int i = 0; i < fn->n; i++)
         if (fn->param[i].same >= 0)
             tn_put(&rest, "    %s%s *const %s = %s;\n", fn->param[i].only_read ? "const " : "",
@@ -299,10 +300,16 @@ void ex_put_function(tn_export *x, const tn_step *st, ex_function *fn, const cha
     tn_put(&rest, "}\n\n");
     const size_t stack = arrays(fn->body.p);
     if (stack > x->stack_bytes) x->stack_bytes = stack;
-    if (!name_function(x, name, rest.p, fn->name)) {
+    char part[EXPORT_NAME + 20];
+    const bool known = name_function(x, name, rest.p, fn->name);
+    snprintf(part, sizeof part, "struct %s_CALL {", fn->name);
+    if (!known) {
         tn_put(&x->kernels, "/* ");
         ex_put_calls(x, st, &x->kernels);
         tn_put(&x->kernels, " */\nstatic void %s(%s", fn->name, rest.p);
+    }
+    if (ex_in_parts(x, st, finish) && !strstr(x->kernels.p, part)) {
+        ex_put_part(st, fn, &x->kernels);
     }
     tn_growing_free(&rest);
     tn_growing_free(&fn->body);

@@ -14,8 +14,8 @@
 /* Regions are members of the struct and arrays of the file. */
 static bool is_taken(const tn_export *x, const char *name)
 {
-    static const char *const own[] = {"arena", "seed",  "draw",   "rate",  "fault",
-                                      "steps", "saved", "ticket", "number"};
+    static const char *const own[] = {"arena", "seed",   "draw",   "rate", "fault", "steps",
+                                      "saved", "ticket", "number", "run",  "pool"};
     for (int i = 0; i < x->n_region; i++)
         if (!strcmp(x->region[i].name, name)) return true;
     for (int i = 0; i < x->n_mark; i++)

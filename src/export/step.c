@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE = 1024, TILED_STACK = 4096 };
+enum { LINE = 1024, TILED_STACK = 4096, MOST_PARTS = 16 };
 
 /* ---- calls ---- */
 
@@ -24,23 +24,30 @@ static void put_fault(tn_export *x, tn_growing *to)
     tn_put(to, "    if (fault) return %s;\n", x->returned >= 0 ? "TN_NAN" : "1");
 }
 
-static void put_call(tn_export *x, const tn_step *st, const ex_function *fn, tn_growing *to)
+static void put_call(tn_export *x, const tn_step *st, const ex_function *fn, bool finish, tn_growing *to)
 {
+    tn_growing all = {0};
     char arg[LINE];
     const char *comma = "";
-    tn_put(to, "    %s(", fn->name);
     for (int i = 0; i < fn->n; i++) {
         if (fn->param[i].same >= 0) continue;
         ex_operand(x, st, fn->param[i].buf, arg, sizeof arg);
-        tn_put(to, "%s%s", comma, arg);
+        tn_put(&all, "%s%s", comma, arg);
         comma = ", ";
     }
     for (int i = 0; i < fn->n_scalar; i++) {
         ex_scalar(x, &st->scalar[fn->scalar[i]], arg, sizeof arg);
-        tn_put(to, "%s%s", comma, arg);
+        tn_put(&all, "%s%s", comma, arg);
         comma = ", ";
     }
-    tn_put(to, fn->faults ? "%s&fault);\n" : ");\n", comma);
+    if (x->options.threads) {
+        tn_put(&all, "%s", comma);
+        ex_put_kernel_call(x, st, fn, finish, all.p ? all.p : "", to);
+    } else {
+        tn_put(to, "    %s(%s%s%s);\n", fn->name, all.p ? all.p : "", fn->faults ? comma : "",
+               fn->faults ? "&fault" : "");
+    }
+    tn_growing_free(&all);
     if (fn->faults) put_fault(x, to);
 }
 
@@ -67,8 +74,8 @@ static void write_kernel(tn_export *x, const tn_step *st, tn_growing *calls)
         ex_take_function(x, st, &fn, at);
         char name[160];
         snprintf(name, sizeof name, "%s%s", st->source.entry, second ? TN_FINISH : "");
-        ex_put_function(x, st, &fn, name, second ? st->grid.finish_n : st->grid.n);
-        put_call(x, st, &fn, calls);
+        ex_put_function(x, st, &fn, name, second);
+        put_call(x, st, &fn, second, calls);
     }
 }
 
@@ -104,9 +111,12 @@ static void put_numbers(tn_growing *to, const char *name, const int64_t *v, int 
 }
 
 /* A call in what ex_write_step has begun. */
-static void put_items(tn_growing *to, const char *function, int64_t items)
+static void put_items(const tn_export *x, tn_growing *to, const char *function, int64_t items)
 {
-    tn_put(to, "        %s(&call, room, 0, %lld);\n", function, (long long)items);
+    if (x->options.threads && items > 1)
+        tn_put(to, "        run(m, &%s, &call, room, %lld);\n", function, (long long)items);
+    else
+        tn_put(to, "        %s(&call, room, 0, %lld);\n", function, (long long)items);
 }
 
 static void write_gemm(tn_export *x, const tn_step *st, tn_growing *to)
@@ -137,7 +147,7 @@ static void write_gemm(tn_export *x, const tn_step *st, tn_growing *to)
            a, (long long)g->a_row, (long long)g->a_col, b, (long long)g->b_row, (long long)g->b_col,
            ex_pack(x, st->buf[1]), scale_of(x, st->buf[1], scale), bias, g->epilogue == TN_EPI_RELU, c,
            (long long)g->c_row);
-    put_items(to, "matmul", times * blocks_of(g->n, COLUMNS) * blocks_of(g->m, BLOCK));
+    put_items(x, to, "matmul", times * blocks_of(g->n, COLUMNS) * blocks_of(g->m, BLOCK));
     tn_put(to, "    }\n");
     take_room(&x->room_bytes, matmul_room(g->k));
     x->macs += (double)times * (double)g->m * (double)g->n * (double)g->k;
@@ -155,29 +165,44 @@ static bool by_tiles(const tn_export *x, const tn_step *st, int64_t tiles, int64
            (size_t)room * sizeof(float) <= x->plan->arena_bytes / 2;
 }
 
+/* Sums of so many floats that the gradient of a weight is made of, for threads: however many there are. */
+static int64_t parts_of(const tn_export *x, int64_t floats, int64_t most)
+{
+    const int64_t room = (int64_t)(x->plan->arena_bytes / 2 / sizeof(float)) / floats;
+    const int64_t parts = x->options.threads ? least(least(most, room), MOST_PARTS) : 1;
+    return parts > 1 ? blocks_of(most, blocks_of(most, parts)) : 1; /* none is empty */
+}
+
 /* The calls, and the room they take. */
-static void put_conv_calls(tn_export *x, const tn_step *st, tn_growing *to)
+static void put_conv_calls(tn_export *x, const tn_step *st, const char *out, tn_growing *to)
 {
     const tn_conv2d_desc *d = &st->conv;
     const bool back = d->pass == TN_CONV_DATA_GRAD;
     const int64_t places = d->kh * d->kw, c = d->c / d->groups, oc = d->oc / d->groups;
     const int64_t h = back ? d->h : d->oh, w = back ? d->w : d->ow, pixels = d->n * h * w;
     const int64_t tiles = d->n * blocks_of(h, 4) * blocks_of(w, 4), weights = PLACES * c * oc,
-                  tiled = conv2d_3x3_room(c, oc);
+                  tiled = conv2d_3x3_room(c, oc), blocks = blocks_of(tiles, TILES);
     const bool by = by_tiles(x, st, tiles, weights + tiled);
-    if (by) take_room(&x->room_bytes, tiled);
-    if (by) take_room(&x->shared_bytes, weights);
-    if (by && x->stack_bytes < TILED_STACK) x->stack_bytes = TILED_STACK;
+    int64_t parts = 1, sums = by ? weights : 0;
     if (d->pass == TN_CONV_WEIGHT_GRAD) {
-        if (!by) take_room(&x->room_bytes, conv2d_weight_grad_room(pixels, places * c));
-        put_items(to, by ? "conv2d_3x3_weight_grad" : "conv2d_weight_grad", 1);
-        if (by) put_items(to, "conv2d_3x3_weight_join", d->oc);
+        parts = parts_of(x, by ? weights : places * c * d->oc, by ? blocks : pixels / SUMMED);
+        sums = by ? parts * weights : parts > 1 ? parts * places * c * d->oc : 0;
+    }
+    take_room(&x->shared_bytes, sums);
+    if (by && x->stack_bytes < TILED_STACK) x->stack_bytes = TILED_STACK;
+    take_room(&x->room_bytes, by                               ? tiled
+                              : d->pass == TN_CONV_WEIGHT_GRAD ? conv2d_weight_grad_room(pixels, places * c)
+                              : back                           ? convolve_room(places * oc, c)
+                                                               : convolve_room(places * c, oc));
+    tn_put(to, ".sums = %s, .parts = %lld};\n", sums ? "shared" : out, (long long)parts);
+    if (d->pass == TN_CONV_WEIGHT_GRAD) {
+        put_items(x, to, by ? "conv2d_3x3_weight_grad" : "conv2d_weight_grad", parts);
+        if (sums) put_items(x, to, by ? "conv2d_3x3_weight_join" : "conv2d_weight_join", d->oc);
     } else if (by) {
-        put_items(to, "conv2d_3x3_weights", (back ? d->c : d->oc) / COLUMNS);
-        put_items(to, "conv2d_3x3", blocks_of(tiles, TILES));
+        put_items(x, to, "conv2d_3x3_weights", (back ? d->c : d->oc) / COLUMNS);
+        put_items(x, to, "conv2d_3x3", blocks);
     } else {
-        take_room(&x->room_bytes, back ? convolve_room(places * oc, c) : convolve_room(places * c, oc));
-        put_items(to, "conv2d", blocks_of(pixels, PIXELS));
+        put_items(x, to, "conv2d", blocks_of(pixels, PIXELS));
     }
 }
 
@@ -208,15 +233,9 @@ static void write_conv(tn_export *x, const tn_step *st, tn_growing *to)
     else
         tn_put(to, ".weight = %s, .pack = &%s, .scale = %s, .bias = %s, ", in1, ex_pack(x, st->buf[1]),
                scale_of(x, st->buf[1], scale), bias);
-    tn_growing calls = {0};
-    put_conv_calls(x, st, &calls);
-    const bool tiled = calls.p && strstr(calls.p, "3x3");
-    tn_put(to, ".to = %s,\n            .sums = %s, .parts = 1};\n%s    }\n", out,
-           tiled                            ? "shared"
-           : d->pass == TN_CONV_WEIGHT_GRAD ? out
-                                            : "NULL",
-           calls.p ? calls.p : "");
-    tn_growing_free(&calls);
+    tn_put(to, ".to = %s,\n            ", out);
+    put_conv_calls(x, st, out, to);
+    tn_put(to, "    }\n");
     x->macs += (double)d->n * (double)d->oh * (double)d->ow * (double)d->oc * (double)d->kh * (double)d->kw *
                (double)d->c / (double)d->groups;
 }

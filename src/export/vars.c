@@ -25,7 +25,8 @@ static bool is_function(const tn_export *x, const char *name)
 static void unique_var(tn_export *x, const char *want, char *out)
 {
     static const char own[] =
-        " m add move stream start number ticket at fault arena room shared call matmul matmul_panel product "
+        " m run add move stream start number ticket at fault arena room shared call matmul matmul_panel "
+        "product "
         "conv2d conv2d_weight_grad "
         "conv2d_weight_join convolution conv2d_3x3 conv2d_3x3_weights conv2d_3x3_weight_grad "
         "conv2d_3x3_weight_join tile row_tile whole_tile whole_columns blocks_of part pixel "
