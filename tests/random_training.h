@@ -47,7 +47,7 @@ typedef struct recipe {
     int layers, steps, accumulate, optims, save_at;
     layer_kind kind[LAYERS];
     tn_dtype carried, data; /* between layers; of the input */
-    double scale;           /* of the loss; the rate is by so much smaller */
+    double scale;           /* of the loss; the rate is divided by it, a decay multiplied */
     bool adam, ema, wide, second, clipped, tied, embedded, nesterov, slow_bias;
     bool mixed; /* layers take what is carried as it is, beside parameters in f32 */
     bool again; /* some layers stand between tn_checkpoint_begin and its end */
@@ -146,7 +146,7 @@ static void make(run *r, tn_session *s)
                                        .accumulate = p->accumulate)
                             : tn_sgd(s, k ? b : a, .lr = lr, .momentum = k ? 0 : 0.5,
                                      .nesterov = !k && p->nesterov, .accumulate = p->accumulate);
-    if (p->slow_bias) tn_optim_group(r->opt[0], "*bias", .lr_factor = 0.5, .weight_decay = 0.01);
+    if (p->slow_bias) tn_optim_group(r->opt[0], "*bias", .lr_factor = 0.5, .weight_decay = 0.01 * p->scale);
 }
 
 static tn_tensor *apply(run *r, int k, tn_tensor *x)
