@@ -4,7 +4,8 @@
  *   data gradient     gx[pixel, i]     = sum over (r, s, o)  patch of gy[pixel, (r, s, o)] * w[o, (r, s), i]
  *   weight gradient   gw[o, (r, s, i)] = sum over pixels     gy[pixel, o] * patch of x[pixel, (r, s, i)]
  *
- * No patch matrix is ever whole in memory. Groups are batch entries. The weight gradient is cut into runs of
+ * No patch matrix is ever whole in memory; where each patch is one pixel, images are the matrices themselves.
+ * Groups are batch entries. The weight gradient is cut into runs of
  * images; each gives a partial sum in the compute type, and they are added in order.
  * Read first: tn_conv2d_plain, then patch. */
 #include "cpu_lib.h"
@@ -30,6 +31,13 @@ typedef struct conv {
     char *partials;
     int64_t parts, weights;
 } conv;
+
+/* Returns whether each patch is the pixel at the same place. */
+bool tn_conv2d_is_product(const tn_conv2d_desc *c)
+{
+    return c->kh * c->kw == 1 && c->stride[0] == 1 && c->stride[1] == 1 &&
+           !(c->pad[0] | c->pad[1] | c->pad[2] | c->pad[3]);
+}
 
 /* One image as a patch reads it. */
 typedef struct window {
@@ -218,6 +226,11 @@ static int weight_grad(tn_cpu_lib *lib, struct tn_pool *pool, conv *v, tn_errbuf
     g.batch[1] = c->groups;
     g.c_batch[0] = v->weights;
     g.c_batch[1] = v->co * k;
+    if (tn_conv2d_is_product(c) && v->es == v->cs) {
+        s = (tn_gemm_source){0};
+        g.a_row = 1, g.a_col = c->oc, g.b_row = c->c, g.b_col = 1;
+        g.a_batch[1] = v->co, g.b_batch[1] = v->ci;
+    }
     int64_t whole = c->n / run;
     for (int last = 0; last < 2; last++) {
         v->first = last ? whole * run : 0;
@@ -225,6 +238,9 @@ static int weight_grad(tn_cpu_lib *lib, struct tn_pool *pool, conv *v, tn_errbuf
         g.batch[0] = last ? 1 : whole;
         if (!v->images || !g.batch[0]) continue;
         g.k = v->images * pixels;
+        g.a_batch[0] = g.k * g.a_col, g.b_batch[0] = g.k * g.b_row;
+        g.a = (const char *)c->in1 + v->first * pixels * c->oc * v->es;
+        g.b = (const char *)c->in0 + v->first * c->h * c->w * c->c * v->es;
         g.c = v->partials + (last ? whole : 0) * v->weights * v->cs;
         int st = tn_gemm_from(lib, pool, &g, &s, err);
         if (st) return st;
@@ -252,6 +268,12 @@ int tn_conv2d_plain(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc 
     } else {
         g.m = c->n * c->h * c->w, g.n = v.ci, g.k = taps * v.co;
         g.c_row = c->c, g.c_batch[0] = v.ci;
+    }
+    if (tn_conv2d_is_product(c)) {
+        s = (tn_gemm_source){.bias_batch = s.bias_batch};
+        g.a = c->in0, g.a_row = forward ? c->c : c->oc, g.a_col = 1;
+        g.a_batch[0] = forward ? v.ci : v.co;
+        if (!forward) g.b = c->in1, g.b_row = v.ci, g.b_col = 1, g.b_batch[0] = v.co * v.ci;
     }
     return tn_gemm_from(lib, pool, &g, &s, err);
 }
