@@ -46,20 +46,6 @@ typedef struct window {
     int64_t run;       /* channels of the group */
 } window;
 
-/* Returns the position that tap k reads along one axis of n elements, or -1 outside. Forward reads o * stride
- * + k * dilation - pad of x; its transpose reads the output that had this input under its tap k. */
-static int64_t tap_forward(int64_t o, int64_t k, int64_t stride, int64_t dilation, int64_t pad, int64_t n)
-{
-    int64_t i = o * stride + k * dilation - pad;
-    return i >= 0 && i < n ? i : -1;
-}
-
-static int64_t tap_transposed(int64_t i, int64_t k, int64_t stride, int64_t dilation, int64_t pad, int64_t n)
-{
-    int64_t o = i + pad - k * dilation;
-    return o >= 0 && o % stride == 0 && o / stride < n ? o / stride : -1;
-}
-
 /* Elements [q0, q1) of the patch at (row, col), widened. */
 static void patch(const conv *v, const window *win, int64_t row, int64_t col, int64_t q0, int64_t q1,
                   char *dst)
@@ -70,9 +56,7 @@ static void patch(const conv *v, const window *win, int64_t row, int64_t col, in
     bool runs = forward && c->dilation[1] == 1 && win->run == win->ch;
     int64_t q = q0, line = c->kw * win->run;
     while (q < q1) {
-        int64_t r = q / line,
-                ih = forward ? tap_forward(row, r, c->stride[0], c->dilation[0], c->pad[0], win->h)
-                             : tap_transposed(row, r, c->stride[0], c->dilation[0], c->pad[0], win->h);
+        int64_t r = q / line, ih = tn_conv2d_tap(c, 0, row, r);
         int64_t end = tn_min64(q1, (r + 1) * line);
         if (ih < 0) {
             memset(dst, 0, (size_t)((end - q) * v->cs));
@@ -96,8 +80,7 @@ static void patch(const conv *v, const window *win, int64_t row, int64_t col, in
         }
         while (q < end) {
             int64_t s = q % line / win->run, ch = q % win->run, n = tn_min64(end - q, win->run - ch);
-            int64_t iw = forward ? tap_forward(col, s, c->stride[1], c->dilation[1], c->pad[2], win->w)
-                                 : tap_transposed(col, s, c->stride[1], c->dilation[1], c->pad[2], win->w);
+            int64_t iw = tn_conv2d_tap(c, 1, col, s);
             if (iw < 0)
                 memset(dst, 0, (size_t)(n * v->cs));
             else

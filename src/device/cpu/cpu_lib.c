@@ -197,7 +197,9 @@ int tn_cpu_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c
     const bool ours =
         lib->impl == TN_CPU_PLAIN || (lib->impl == TN_CPU_AUTO && tn_conv2d_is_product(&d) && d.groups == 1 &&
                                       (d.dtype == TN_F32 || d.dtype == TN_F64));
-    if (tile)
+    if (tn_conv2d_is_depthwise(&d) && lib->impl == TN_CPU_AUTO)
+        s = tn_conv2d_depthwise(lib, pool, &d, err);
+    else if (tile)
         s = tn_winograd_conv2d(lib, pool, &d, tile, err);
     else if (lib->dnnl && !ours && !reaches_far(&d))
         s = tn_dnnl_conv2d(lib, lib->dnnl, pool, &d, stats, err);

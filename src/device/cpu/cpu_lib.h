@@ -1,10 +1,10 @@
 /* cpu_lib.h - matrix products and convolutions on the CPU.
  *
- * Two implementations stand behind two calls: our own (gemm_plain.c, conv_plain.c, and winograd.c where it is
- * faster; always built) and oneDNN (dnnl.c and dnnl_slices.c), for convolutions and 16-bit products.
- * cpu_lib.c checks what it is given, settles the edge cases and chooses. Every slice of work is computed by
- * one thread, and where partial sums are added, in a fixed order, their number and bounds depend on shapes
- * alone: the bits do not depend on the thread count.
+ * Two implementations stand behind two calls: our own (gemm_plain.c, conv_plain.c, conv_depthwise.c, and
+ * winograd.c where it is faster; always built) and oneDNN (dnnl.c and dnnl_slices.c), for convolutions and
+ * 16-bit products. cpu_lib.c checks what it is given, settles the edge cases and chooses. Every slice of work
+ * is computed by one thread, and where partial sums are added, in a fixed order, their number and bounds
+ * depend on shapes alone: the bits do not depend on the thread count.
  *
  * A tn_cpu_lib belongs to one session, as its pool does: one call at a time. Read first: tn_cpu_gemm and
  * tn_cpu_conv2d in cpu_lib.c.
@@ -87,6 +87,24 @@ bool tn_cpu_trim_scratch(tn_cpu_lib *lib); /* whether it gave anything back */
 int tn_gemm_plain(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, tn_errbuf *err);
 bool tn_conv2d_is_product(const tn_conv2d_desc *c); /* of images as they stand */
 int tn_conv2d_plain(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_errbuf *err);
+bool tn_conv2d_is_depthwise(const tn_conv2d_desc *c); /* one that conv_depthwise.c serves */
+int tn_conv2d_depthwise(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_errbuf *err);
+
+/* Returns the place along an axis (0: rows, 1: columns) that tap k reads for place o of the result, or -1
+ * outside. Forward reads o * stride + k * dilation - pad of x; its transpose reads the output that had this
+ * input under its tap k. */
+static inline int64_t tn_conv2d_tap(const tn_conv2d_desc *c, int axis, int64_t o, int64_t k)
+{
+    const int64_t stride = c->stride[axis], away = k * c->dilation[axis] - c->pad[2 * axis];
+    if (c->pass != TN_CONV_DATA_GRAD) {
+        const int64_t i = o * stride + away;
+        return i < (axis ? c->w : c->h) ? (i < 0 ? -1 : i) : -1;
+    }
+    const int64_t i = o - away;
+    if (i < 0) return -1;
+    if (stride == 1) return i < (axis ? c->ow : c->oh) ? i : -1;
+    return i % stride == 0 && i / stride < (axis ? c->ow : c->oh) ? i / stride : -1;
+}
 
 /* The oneDNN side. Both return TN_CPU_DECLINED where oneDNN has nothing good for the request; then nothing
  * has been written. */
