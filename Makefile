@@ -319,7 +319,7 @@ gpu-check:
 	 sh tests/gpu/check.sh
 CUSIM_DEFS := -DCUSIM_LIBRARY='"$(call path,$(CUSIM_AT))/libcusim.so"' \
               -DCUSIM_OLD_NVRTC='"$(call path,$(CUSIM_AT))/libnvrtc_old.so"'
-CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_scatter test_cuda_products_fused test_cuda_train test_failed_steps test_cuda_sizes test_cuda_conv test_cuda_prologue test_cuda_tiles test_cuda_tune test_cuda_attention test_cuda_attention_plans test_export_cuda),$(TESTS))
+CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_scatter test_cuda_products_fused test_cuda_train test_failed_steps test_cuda_sizes test_cuda_conv test_cuda_prologue test_cuda_tiles test_cuda_tune test_cuda_attention test_cuda_attention_plans test_export_cuda%),$(TESTS))
 $(CUSIM_TESTS): $(CUSIM_AT)/libcusim.so $(CUSIM_AT)/libnvrtc_old.so
 $(CUSIM_TESTS): private MOREFLAGS += $(CUSIM_DEFS)
 

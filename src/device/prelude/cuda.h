@@ -97,34 +97,34 @@ template <class T, int V> TN_FN void tn_store(T *to, const T (&from)[V])
  * counter serves four elements. */
 template <int V> TN_FN void tn_random_pack(uint64_t seed, uint64_t draw, uint64_t index, uint32_t (&out)[V])
 {
-    uint32_t w[4];
-    if (V == 1) {
+    if constexpr (V == 1) {
         out[0] = tn_philox_u32(seed, draw, index);
-        return;
-    }
+    } else {
+        uint32_t w[4];
 #pragma unroll
-    for (int i = 0; i < V; i += 4) {
-        tn_philox_block(seed, draw, (index + (uint64_t)i) / 4, w);
+        for (int i = 0; i < V; i += 4) {
+            tn_philox_block(seed, draw, (index + (uint64_t)i) / 4, w);
 #pragma unroll
-        for (int l = 0; l < (V < 4 ? V : 4); l++) out[i + l] = V == 2 && (index & 2) ? w[l + 2] : w[l];
+            for (int l = 0; l < (V < 4 ? V : 4); l++) out[i + l] = V == 2 && (index & 2) ? w[l + 2] : w[l];
+        }
     }
 }
 
 template <int V> TN_FN void tn_random_pack(uint64_t seed, uint64_t draw, uint64_t index, float (&out)[V])
 {
-    uint32_t w[4];
-    if (V == 1) {
+    if constexpr (V == 1) {
         out[0] = tn_philox_normal(seed, draw, index);
-        return;
-    }
+    } else {
+        uint32_t w[4];
 #pragma unroll
-    for (int i = 0; i < V; i += 4) {
-        tn_philox_block(seed, draw, (index + (uint64_t)i) / 4, w);
-        if (V == 2) {
-            tn_normal_pair(index & 2 ? w[2] : w[0], index & 2 ? w[3] : w[1], &out[0], &out[V > 1]);
-        } else {
-            tn_normal_pair(w[0], w[1], &out[i], &out[(i + 1) % V]);
-            tn_normal_pair(w[2], w[3], &out[(i + 2) % V], &out[(i + 3) % V]);
+        for (int i = 0; i < V; i += 4) {
+            tn_philox_block(seed, draw, (index + (uint64_t)i) / 4, w);
+            if (V == 2) {
+                tn_normal_pair(index & 2 ? w[2] : w[0], index & 2 ? w[3] : w[1], &out[0], &out[1]);
+            } else {
+                tn_normal_pair(w[0], w[1], &out[i], &out[(i + 1) % V]);
+                tn_normal_pair(w[2], w[3], &out[(i + 2) % V], &out[(i + 3) % V]);
+            }
         }
     }
 }

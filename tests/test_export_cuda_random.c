@@ -1,0 +1,108 @@
+/* test_export_cuda_random.c - random programs, operators of all kinds and their gradients, as files of CUDA
+ * C++ beside the sessions that wrote them, on the simulated GPU. Their kernels are the same but for numbers
+ * of the program, which a session's plan may fold and a file's does not.
+ *
+ *     test_export_cuda_random [--programs N] [--seed S] [--nvcc N]
+ *
+ * The first N, two unless said, are compiled by nvcc, too, where it is installed.
+ *
+ * Read first: is_the_same.
+ */
+#include <tensor_export.h>
+#include <tensor_nn.h>
+
+#include "tests/export_cuda_rig.h"
+#include "tests/random_graphs.h"
+
+enum { MOST_RESULTS = MAX_PROGRAM_OUT + MAX_WRT };
+
+#if defined(TN_ASAN)
+static int n_programs = 2;
+#else
+static int n_programs = 6;
+#endif
+static uint64_t first_seed = 1;
+static int n_nvcc = 2;
+
+/* One step of the program; results are f32 or f64 and kept. */
+static int one_step(const program *p, tn_session *s, bool name_them, tn_tensor **kept)
+{
+    tn_tensor *out[MOST_RESULTS];
+    char name[20];
+    int n = 0;
+    tn_step_begin(s);
+    record_program(p, s, &n, out);
+    for (int i = 0; i < n; i++) {
+        const tn_dtype d = tn_dtype_of(out[i]) == TN_F64 ? TN_F64 : TN_F32;
+        tn_tensor *x = tn_mul_scalar(tn_cast(tn_contiguous(out[i]), d), 1.0);
+        snprintf(name, sizeof name, "out%d", i);
+        if (name_them) tn_export_output(x, name);
+        kept[i] = tn_keep(x);
+    }
+    tn_step_end(s);
+    return n;
+}
+
+/* The session's next step beside the file's first, whose random numbers are the same. */
+static void is_the_same(const program *p)
+{
+    setenv("TENSOR_DEVICE", "cuda", 1);
+    tn_session *s = tn_open(.seed = 1, .log = log_keep);
+    unsetenv("TENSOR_DEVICE");
+    tn_tensor *kept[MOST_RESULTS];
+    if (!s) fail_msg("%s", logged);
+    sim.set("unsupported", 1); /* cuBLASLt does nothing: the session's products are our kernel's, too */
+    assert_int_equal(tn_export_begin(s, in_base("model.cu")), 0);
+    one_step(p, s, true, kept);
+    if (tn_export_end(s)) fail_msg("seed %llu: %s", (unsigned long long)p->seed, tn_error_text(s));
+    const int n = one_step(p, s, false, kept);
+    model m = build("model");
+    void *to[MOST_RESULTS + 1] = {NULL};
+    for (int i = 0; i < n; i++) to[i] = on_gpu(NULL, (size_t)tn_numel(kept[i]) * sizeof(double) + 16);
+    to[n] = m.stream; /* behind the outputs; what follows is not looked at */
+    typedef cudaError_t call(void *, ...);
+    assert_int_equal(((call *)(void (*)(void))m.forward)(m.m, to[0], to[1], to[2], to[3], to[4], to[5], to[6],
+                                                         to[7], to[8], to[9]),
+                     0);
+    assert_int_equal(m.wait(m.m, m.stream), 0);
+    for (int i = 0; i < n; i++) {
+        const int64_t count = tn_numel(kept[i]);
+        const bool wide = tn_dtype_of(kept[i]) == TN_F64;
+        double *own = calloc((size_t)count + 1, sizeof *own), *its = calloc((size_t)count + 1, sizeof *its);
+        assert_int_equal(tn_read(kept[i], TN_F64, own, (size_t)count * sizeof *own), 0);
+        if (count) gpu.copy(its, to[i], (size_t)count * (wide ? 8 : 4), cudaMemcpyDeviceToHost);
+        double largest = 1;
+        for (int64_t k = 0; k < count; k++)
+            if (fabs(own[k]) > largest) largest = fabs(own[k]);
+        for (int64_t k = 0; k < count; k++) {
+            const double v = wide ? its[k] : (double)((float *)its)[k];
+            if (v == own[k] || fabs(v - own[k]) <= 1e-5 * largest || (isnan(v) && isnan(own[k]))) continue;
+            print_program(p, stderr);
+            fail_msg("seed %llu, result %d, element %lld is %.9g, the session's %.9g",
+                     (unsigned long long)p->seed, i, (long long)k, v, own[k]);
+        }
+        free(own);
+        free(its);
+        gpu.free(to[i]);
+    }
+    unload(&m);
+    assert_int_equal(tn_close(s), 0);
+}
+
+TEST(random_programs_are_the_same_in_their_files)
+{
+    program p;
+    for (int i = 0; i < n_programs; i++) {
+        draw_program(&p, first_seed + (uint64_t)i);
+        is_the_same(&p);
+        if (i < n_nvcc && has_nvcc()) nvcc_says(i % 2 ? "sm_80" : "sm_90");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    OPTION(n_programs, "programs");
+    OPTION(first_seed, "seed");
+    OPTION(n_nvcc, "nvcc");
+    return run_all_tests(open_all, drop_base);
+}
