@@ -67,7 +67,7 @@ static void put_renamed(tn_growing *t, const char *text, const char *end, const 
 static void put_undefined(tn_growing *t, const char *text)
 {
     for (const char *line = text; line; line = strchr(line, '\n')) {
-        line += *line == '\n';
+        line += strspn(line, "\n ");
         if (strncmp(line, "#define ", 8) != 0 || !strncmp(line + 8, "TN_PTX", 6)) continue;
         size_t n = 8;
         while (is_word(line[n])) n++;
