@@ -74,3 +74,49 @@ rehearsal() {
     grep -q '^### gpt-beside-rivals-tf32-on: exit status 1' "$tmp/seen/RESULTS.md" && grep -q 'passed, 0 failed' "$tmp/seen/suite.log"
 }
 if [ -f "$BUILD/cusim/libcusim.so" ]; then check rehearsal rehearsal; else skip rehearsal 'no simulated GPU in this build'; fi
+
+# All stages from a clean clone, in a file system of its own that lacks cmocka, oneDNN, stb and cJSON.
+cat >"$tmp/bare.sh" <<'EOF'
+# CLONE WORK
+mount --make-rprivate / && mount -t tmpfs none "$2" || exit 99
+for dir in /usr/include "$(dirname "$(realpath "$(cc -print-file-name=libc.so)")")"; do
+    layer=$2/$(echo "$dir" | tr / -)
+    mkdir -p "$layer/upper" "$layer/work"
+    mount -t overlay overlay -o "lowerdir=$dir,upperdir=$layer/upper,workdir=$layer/work" "$dir" || exit 99
+    for name in cmocka dnnl oneapi stb cjson; do rm -rf "$dir/$name"* "$dir/lib$name"* || exit 99; done
+done
+cd "$1" && exec make -s gpu-check
+EOF
+as_root='unshare -m'
+[ "$(id -u)" -eq 0 ] || as_root='unshare -rm'
+may_mount() {
+    $as_root sh -c "mount -t tmpfs none '$tmp/work' && mkdir '$tmp/work/u' '$tmp/work/w' &&
+        mount -t overlay overlay -o 'lowerdir=/usr/include,upperdir=$tmp/work/u,workdir=$tmp/work/w' /usr/include" 2>/dev/null
+}
+bare_machine() {
+    git clone -q . "$tmp/clone" || return
+    # shellcheck disable=SC2086
+    env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL PATH="$tmp/gpu:$PATH" LD_LIBRARY_PATH="$tmp/lib64" CUDA_HOME="$tmp" CUDA_PATH="$tmp" \
+        TENSOR_CUSIM_CHECK=0 REHEARSAL=1 PYTHON=false JOBS=2 OPT='-O1 -g0' STAND_IN_OPT=-O0 BUILD=build RESULTS="$tmp/clone/seen" \
+        GPU_TESTS=test_views SANITIZED=test_views $as_root sh "$tmp/bare.sh" "$tmp/clone" "$tmp/work"
+    if grep -e DNNL -e STB -e CJSON "$tmp/clone/build/flags"; then
+        echo 'a library was found that is not there'
+        return 1
+    fi
+    for name in build suite mnist_cnn gpt fused_vs_eager large-gpt-bf16; do
+        grep -q "^### $name: ok, " "$tmp/clone/seen/RESULTS.md" || return 1
+    done
+    for name in mnist_cnn-beside-rivals-tf32-off gpt-beside-rivals-tf32-on large-gpt-beside-rivals-tf32-on memcheck.test_views racecheck.test_views; do
+        grep -q "^### $name: " "$tmp/clone/seen/RESULTS.md" || return 1
+    done
+}
+mkdir "$tmp/work"
+if ! [ -f "$BUILD/cusim/libcusim.so" ]; then
+    skip bare_machine 'no simulated GPU in this build'
+elif [ -n "$SAN" ] || ! git rev-parse --git-dir >/dev/null 2>&1; then
+    skip bare_machine 'built with sanitizers, or no clone'
+elif ! may_mount; then
+    skip bare_machine 'this system lets nobody mount a file system of his own'
+else
+    check bare_machine bare_machine
+fi

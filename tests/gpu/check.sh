@@ -94,7 +94,7 @@ if has models; then
         digits=$logs/digits
         mkdir -p "$digits" && cc -O1 -o "$logs/make_digits" data/make_digits.c -lm && "$logs/make_digits" "$digits" 1 idx
     fi
-    run mnist_cnn 60 3 "$BUILD/mnist_cnn" --device cuda --data "$digits" --quiet --steps "$(steps 400 2)" || failed=1
+    run mnist_cnn 60 3 "$BUILD/mnist_cnn" --device cuda --data "$digits" --quiet --steps "$(steps 400 2)" --batch "$(steps 64 4)" || failed=1
     # shellcheck disable=SC2046
     run gpt 60 3 "$BUILD/gpt" --device cuda --quiet --steps "$(steps 1000 2)" --sample 0 $(steps '' '--layers 1 --ctx 16 --batch 2') || failed=1
 fi
