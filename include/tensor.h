@@ -201,8 +201,8 @@ typedef struct tn_options {
     void (*log)(int level, const char *text, void *user); /* NULL: warnings and errors to stderr */
     void *log_user;
     tn_precision precision; /* TN_PRECISION_F32: TENSOR_PRECISION, else f32 */
-    int gpu; /* with several: 1 is the second of those that CUDA_VISIBLE_DEVICES leaves, GPUs or MIG slices of one.
-                0: that of TENSOR_DEVICE=cuda:N, else the first */
+    int gpu; /* with several: 1 is the second of those that CUDA_VISIBLE_DEVICES leaves. 0: that of
+                TENSOR_DEVICE=cuda:N, else the first. Of MIG slices CUDA shows a process one: it is named there, MIG-.. */
     tn_comm_kind comm;
     int64_t memory_budget; /* bytes that the values of a training step may take together, as tn_plan_text says of the
                               arena: activations and gradients of them, not parameters, their gradients and moments.

@@ -110,6 +110,8 @@ TEST(names_and_files_tell_which)
     forget();
     assert_null(open_as("cuda:x"));
     assert_non_null(strstr(said, "'cuda:x' is no GPU"));
+    assert_null(open_as("cuda:MIG-5c89852c-d268-c3f3-1b07-005d5ae1dc3f"));
+    assert_non_null(strstr(said, "a MIG slice's name: CUDA_VISIBLE_DEVICES takes it"));
     assert_null(open_as("cuda:/no/such/file"));
     assert_non_null(strstr(said, "/no/such/file"));
 }

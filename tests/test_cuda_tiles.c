@@ -396,6 +396,48 @@ CUDA_TEST(gradients_of_activations_are_made_with_the_data_gradient)
     compare(&c);
 }
 
+enum { PIXELS = 2 * 12 * 12 * 64, SEEN = 2 * 96 * 64 };
+
+/* A convolution's and an attention's results; *most: the largest block's shared memory. */
+static void use_shared(tn_device_kind device, float *conv, float *attention, int64_t *most)
+{
+    tn_session *s = open_on(device);
+    tn_tensor *x = kept(s, "x", TN_SHAPE(2, 12, 12, 64)), *w = kept(s, "w", TN_SHAPE(64, 3, 3, 64)),
+              *q = kept(s, "q", TN_SHAPE(1, 2, 96, 64));
+    tn_step_begin(s);
+    tn_tensor *y = tn_relu(tn_conv2d(x, w, NULL, .pad = 1)), *o = tn_scaled_dot_product_attention(q, q, q);
+    if (device == TN_CUDA) {
+        seen v = look(s);
+        for (int i = 0; i < v.plan->n_step; i++)
+            if (v.plan->step[i].grid.shared > *most) *most = v.plan->step[i].grid.shared;
+        forget(&v);
+    }
+    read_into(y, TN_F32, conv);
+    read_into(o, TN_F32, attention);
+    close_step(s);
+}
+
+/* A block has 99 KiB on an RTX 4090, 163 on an A100, 227 on an H100: tiles are as large as that lets them be.
+ */
+CUDA_TEST(shared_memory_of_each_generation)
+{
+    static const int kib[] = {99, 163, 227}, capability[] = {89, 80, 90};
+    static float conv[2][PIXELS], attention[2][SEEN];
+    int64_t most[3] = {0};
+    use_shared(TN_CPU, conv[0], attention[0], NULL);
+    for (int i = 0; i < 3; i++) {
+        sim.set("shared-most", kib[i] << 10);
+        sim.set("capability", capability[i]);
+        use_shared(TN_CUDA, conv[1], attention[1], &most[i]);
+        for (int k = 0; k < PIXELS; k++) assert_true(fabsf(conv[0][k] - conv[1][k]) < 1e-3f);
+        for (int k = 0; k < SEEN; k++) assert_true(fabsf(attention[0][k] - attention[1][k]) < 1e-4f);
+        /* with the kernel's own word, which takes what stands before a multiple of 1024 */
+        assert_true(most[i] > 48 << 10 && most[i] + 1024 <= kib[i] << 10);
+        assert_true(!i || most[i] >= most[i - 1]);
+    }
+    assert_true(most[2] > most[0]);
+}
+
 /* One product with operands rounded to TF32, or the three that make up for the rounding. */
 CUDA_TEST(the_session_says_how_precise)
 {

@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 
 /* X(name, smallest, largest) of those lines, all of which are in a file */
@@ -303,6 +304,11 @@ static int find(numbers *n, const char *of, tn_errbuf *err)
         *n = known[i];
         return TN_OK;
     }
+    if (!strncasecmp(of, "MIG-", 4) || !strncasecmp(of, "GPU-", 4))
+        return tn_err(err, TN_E_UNSUPPORTED,
+                      "'cuda:%.60s' is a GPU's or a MIG slice's name: CUDA_VISIBLE_DEVICES takes it, and the "
+                      "device is cuda then",
+                      of);
     return tn_err(
         err, TN_E_UNSUPPORTED,
         "'cuda:%.60s' is no GPU: a number, cuda:0; one to plan for, a100, h100, h200 or rtx4090; or a file "
