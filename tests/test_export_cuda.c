@@ -235,6 +235,33 @@ TEST(dropout_and_products_of_other_types_train_on_in_their_file)
     trains_alike(MIXED, 24);
 }
 
+/* A long index is sorted, by two digits here: the kernels' text stands at the end, for all of them. */
+TEST(an_index_that_is_sorted)
+{
+    enum { N = 600, ENTRIES = 300 };
+    int32_t index[N];
+    tn_session *s = tn_open(.device = TN_CUDA, .seed = 1, .log = log_keep);
+    assert_non_null(s);
+    tn_embed *e = tn_embedding_new(s, "e", ENTRIES, 8);
+    tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 0.1);
+    for (int i = 0; i < N; i++) index[i] = i * 7 % ENTRIES;
+    for (int i = 0; i < 3; i++) {
+        if (i == 2) assert_int_equal(tn_export_begin(s, in_base("model.cu")), 0);
+        tn_step_begin(s);
+        tn_backward(tn_mean(tn_square(tn_embedding_forward(e, tn_from(s, index, TN_I32, TN_SHAPE(N)))),
+                            TN_ALL, false));
+        tn_optim_step(o);
+        tn_step_end(s);
+    }
+    if (tn_export_end(s)) fail_msg("%s", tn_error_text(s));
+    char *text = text_of(in_base("model.cu"));
+    assert_non_null(strstr(text, "index_add_sort_on_8_finish"));
+    free(text);
+    model m = build("model");
+    unload(&m);
+    assert_int_equal(tn_close(s), 0);
+}
+
 /* ---- back into a session ---- */
 
 /* A session trains, its file trains on, and a new session goes on with what that has come to: as one that
