@@ -1,10 +1,10 @@
 /* make_digits.c - draws the hand-written-looking digits that are shipped in data/digits.
  *
- *   make_digits DIR [seed [idx]]
+ *   make_digits DIR [seed [idx [part]]]
  *
  * writes DIR/train.png (6000 digits), DIR/test.png (1000) and their labels as IDX files. A sheet holds
  * tiles of 28x28 grey pixels, 100 to a row, and is read from left to right and top to bottom. With idx the
- * images are IDX files as well, which take no decoder to read.
+ * images are IDX files as well, which take no decoder to read; a part of 20 is a twentieth of them.
  *
  * A digit is a path: a string in a tiny language (`glyphs` below). Each copy of it gets its control points
  * jittered, then an affine map (size, slant, rotation, place), a slow sine warp, a pen of its own width that
@@ -352,11 +352,13 @@ static int write_sheet(const char *dir, const char *part, int n, int idx)
 
 int main(int argc, char **argv)
 {
-    const int idx = argc == 4 && !strcmp(argv[3], "idx");
-    if (argc < 2 || argc > 3 + idx) {
-        fprintf(stderr, "usage: make_digits DIR [seed [idx]]\n");
+    const int idx = argc >= 4 && !strcmp(argv[3], "idx"), part = argc == 5 ? atoi(argv[4]) : 1;
+    if (argc < 2 || argc > 3 + 2 * idx || part < 1 || part > 100) {
+        fprintf(stderr, "usage: make_digits DIR [seed [idx [part]]]\n");
         return 2;
     }
     state = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
-    return write_sheet(argv[1], "train", 6000, idx) && write_sheet(argv[1], "test", 1000, idx) ? 0 : 1;
+    return write_sheet(argv[1], "train", 6000 / part, idx) && write_sheet(argv[1], "test", 1000 / part, idx)
+               ? 0
+               : 1;
 }

@@ -93,7 +93,7 @@ if has models; then
     digits=data/digits
     if [ -z "${HAVE_STB:-}" ]; then # nothing here reads the images of data/digits: the same, drawn again, as plain IDX files
         digits=$logs/digits
-        mkdir -p "$digits" && cc -O1 -o "$logs/make_digits" data/make_digits.c -lm && "$logs/make_digits" "$digits" 1 idx
+        mkdir -p "$digits" && cc -O1 -o "$logs/make_digits" data/make_digits.c -lm && "$logs/make_digits" "$digits" 1 idx "$(steps 1 20)"
     fi
     run mnist_cnn 60 3 "$BUILD/mnist_cnn" --device cuda --data "$digits" --quiet --steps "$(steps 400 2)" --batch "$(steps 64 4)" || failed=1
     # shellcheck disable=SC2046
