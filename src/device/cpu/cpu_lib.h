@@ -109,7 +109,7 @@ static inline int64_t tn_conv2d_tap(const tn_conv2d_desc *c, int axis, int64_t o
 /* The oneDNN side. Both return TN_CPU_DECLINED where oneDNN has nothing good for the request; then nothing
  * has been written. */
 enum { TN_CPU_DECLINED = 1 };
-int tn_dnnl_gemm(tn_dnnl *d, struct tn_pool *pool, const tn_gemm *g, tn_errbuf *err);
+int tn_dnnl_gemm(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_gemm *g, tn_errbuf *err);
 int tn_dnnl_conv2d(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_conv2d_desc *c,
                    tn_device_stats *stats, tn_errbuf *err);
 

@@ -289,16 +289,50 @@ static void transpose_f32(const float *src, int64_t lds, int64_t cols, int64_t k
     }
 }
 
-void tn_pack_transpose(tn_dtype compute, const void *src, int64_t lds, int64_t cols, int64_t k, void *dst,
+static void transpose_16(const uint16_t *src, int64_t lds, int64_t cols, int64_t k, uint16_t *dst,
+                         int64_t ldd)
+{
+    int64_t j = 0;
+#if X86
+    enum { SIDE = 8 };
+    for (; j + SIDE <= cols; j += SIDE) {
+        const uint16_t *s = src + j * lds;
+        int64_t p = 0;
+        for (; p + SIDE <= k; p += SIDE) {
+            __m128i r[SIDE], t[SIDE];
+            UNROLL for (int i = 0; i < SIDE; i++) r[i] = _mm_loadu_si128((const void *)(s + i * lds + p));
+            /* Three times the halves of rows i and i + 4 are interleaved. */
+            UNROLL for (int turn = 0; turn < 3; turn++)
+            {
+                UNROLL for (int i = 0; i < SIDE / 2; i++)
+                {
+                    t[2 * i] = _mm_unpacklo_epi16(r[i], r[i + SIDE / 2]);
+                    t[2 * i + 1] = _mm_unpackhi_epi16(r[i], r[i + SIDE / 2]);
+                }
+                UNROLL for (int i = 0; i < SIDE; i++) r[i] = t[i];
+            }
+            UNROLL for (int i = 0; i < SIDE; i++) _mm_storeu_si128((void *)(dst + (p + i) * ldd + j), r[i]);
+        }
+        for (; p < k; p++)
+            for (int i = 0; i < SIDE; i++) dst[p * ldd + j + i] = s[i * lds + p];
+    }
+#endif
+    for (; j < cols; j++) {
+        for (int64_t p = 0; p < k; p++) dst[p * ldd + j] = src[j * lds + p];
+    }
+}
+
+void tn_pack_transpose(tn_dtype d, const void *src, int64_t lds, int64_t cols, int64_t k, void *dst,
                        int64_t ldd)
 {
-    if (compute != TN_F64) {
+    if (d == TN_F32) {
         transpose_f32(src, lds, cols, k, dst, ldd);
-        return;
-    }
-    const double *s = src;
-    double *d = dst;
-    for (int64_t j = 0; j < cols; j++) {
-        for (int64_t p = 0; p < k; p++) d[p * ldd + j] = s[j * lds + p];
+    } else if (d != TN_F64) {
+        transpose_16(src, lds, cols, k, dst, ldd);
+    } else {
+        const double *from = src;
+        double *to = dst;
+        for (int64_t j = 0; j < cols; j++)
+            for (int64_t p = 0; p < k; p++) to[p * ldd + j] = from[j * lds + p];
     }
 }

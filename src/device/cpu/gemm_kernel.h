@@ -81,8 +81,8 @@ static inline tn_dtype tn_gemm_compute(tn_dtype d)
 void tn_widen_floats(tn_dtype d, const void *src, void *dst, int64_t n);
 void tn_narrow_floats(tn_dtype d, const void *src, void *dst, int64_t n);
 
-/* dst[p * ldd + j] = src[j * lds + p] for j < cols, p < k, in the compute type. */
-void tn_pack_transpose(tn_dtype compute, const void *src, int64_t lds, int64_t cols, int64_t k, void *dst,
+/* dst[p * ldd + j] = src[j * lds + p] for j < cols, p < k; of f32, f64, f16 or bf16. */
+void tn_pack_transpose(tn_dtype d, const void *src, int64_t lds, int64_t cols, int64_t k, void *dst,
                        int64_t ldd);
 
 /* ---- gemm_plain.c ---- */
