@@ -194,10 +194,10 @@ typedef struct tn_conv2d_options {
     int output_pad; /* transposed ones alone: lines added at the far ends of the result; below stride */
     size_t size;
 } tn_conv2d_options;
-/* x [n, h, w, c], weight [oc, kh, kw, c / groups], bias [oc] or NULL -> [n, oh, ow, oc]. On the CPU f32 windows of 3x3
- * may go through Winograd's tiles: results two by two or four by four are then computed from the same 4x4 or 6x6 inputs,
- * with up to three times the error of the sums written out, and what is infinite or NaN in one of these may make all of them
- * NaN. */
+/* x [n, h, w, c], weight [oc, kh, kw, c / groups], bias [oc] or NULL -> [n, oh, ow, oc]. On the CPU windows of 3x3,
+ * f32 or of 16 bits, may go through Winograd's tiles: results two by two or four by four are then computed in f32 from the
+ * same 4x4 or 6x6 inputs, with up to three times the error of the sums written out - and one rounding of the result where
+ * that has 16 bits -, and what is infinite or NaN in one of these may make all of them NaN. */
 TN_OP(conv2d, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_conv2d_options *options);
 /* x [n, t, c], weight [oc, k, c / groups], bias [oc] or NULL -> [n, ot, oc]. */
 TN_OP(conv1d, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_conv2d_options *options);

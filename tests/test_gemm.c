@@ -174,6 +174,9 @@ TEST(test_dtypes)
         }
     }
     check_case(TN_BF16, 200, 300, 400, 1, 1, 96);
+    for (int i = 0; i < 6; i++) /* A transposed: whole and other numbers of lines and of eights */
+        check_case(i % 2 ? TN_BF16 : TN_F16, 30 + up_to(70), 32 + up_to(40), 32 + up_to(60), 1, 1,
+                   1 | 32 * (i % 4));
     check_case(TN_F16, 200, 300, 400, 1, 1, 96 | 2);
     check_case(TN_F64, 200, 300, 400, 1, 1, 96 | 1);
 }
