@@ -265,8 +265,9 @@ static int build(fu_ctx *c)
     }
     c->plan->n_cut = kept;
     if (!(r = fu_emit_all(c))) r = fu_begin_early(c);
+    if (r) return r; /* a step may lack its slots */
     fu_share_operands(c->plan);
-    if (!r) r = fu_list_values(c);
+    r = fu_list_values(c);
     return r ? r : fu_verify_steps(c);
 }
 

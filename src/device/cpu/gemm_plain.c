@@ -428,7 +428,7 @@ int tn_gemm_from(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const 
     w.in_place = !s->b && g->b_col == 1 && w.es == w.cs && !g->share &&
                  (pages_apart(&w, g->b_row) ? g->m <= IN_PLACE_APART
                                             : g->m <= IN_PLACE_ROWS || g->n * g->k <= IN_PLACE);
-    w.few = !s->a && !s->b && w.es == w.cs && g->m <= FEW_ROWS && g->a_col == 1 && g->b_row == 1;
+    w.few = !s->a && !s->b && w.es == w.cs && !g->share && g->m <= FEW_ROWS && g->a_col == 1 && g->b_row == 1;
     w.panel_bytes = g->k * nr * (int64_t)w.cs;
 
     int64_t limit = tn_max64(1, PACK_LIMIT / w.panel_bytes); /* panels at a time */
