@@ -1,6 +1,7 @@
-/* threads.c - a second file that has threads, and how model.c leaves work to them: what it calls by run() is cut into items, of which a thread is given some (src/device/cpu/kernels/threads_plain.h).
- * Products and convolutions take such items as they are; of a kernel they are the chunks that the plan cut it
- * into. Where there is no second file all are computed in one go.
+/* threads.c - a second file that has threads, and how model.c leaves work to them: what it calls by run() is
+ * cut into items, of which a thread is given some (src/device/cpu/kernels/threads_plain.h). Products and
+ * convolutions take such items as they are; of a kernel they are the chunks that the plan cut it into. Where
+ * there is no second file all are computed in one go.
  *
  * Start with ex_put_part.
  */

@@ -14,6 +14,13 @@
 #define TN_EACH_ROW(f) f(0) f(1) f(2) f(3)
 #endif
 
+/* What is called with constants that it gains much by. */
+#if defined(__GNUC__)
+#define TN_INLINE static inline __attribute__((always_inline))
+#else
+#define TN_INLINE static inline
+#endif
+
 /* A product is cut into BLOCK rows of a panel of COLUMNS. A convolution gathers PIXELS patches, for at most
  * WIDE outputs; or as many, of at most WIDE terms, as the gradient of its weight is summed over at once. */
 enum { COLUMNS = 16, DEPTH = 320, BLOCK = 64, PIXELS = 8, WIDE = 256, SUMMED = 64 };

@@ -236,8 +236,8 @@ static const float *over(const convolution *d, const pixel *at, int64_t ky, int6
 
 /* out[p] = the terms first + p of a patch, in the order of places and `channels` channels from `channel` on.
  */
-static void gather(const convolution *d, const pixel *at, int64_t channel, int64_t channels, int64_t first,
-                   int64_t count, float *restrict out)
+TN_INLINE void gather(const convolution *d, const pixel *at, int64_t channel, int64_t channels, int64_t first,
+                      int64_t count, float *restrict out)
 {
     int64_t ch = first % channels, ky = first / channels / d->kw, kx = first / channels % d->kw;
     while (count > 0) {

@@ -1,5 +1,6 @@
-/* Threads of POSIX for what NAME computes: each function that is cut into items is computed by a few, which claim runs of items as they come to them; how they do changes no bit. Between calls they wait,
- * for a short while without sleeping. Read first: NAME_threads, at the end.
+/* Threads of POSIX for what NAME computes: each function that is cut into items is computed by a few, which
+ * claim runs of items as they come to them; how they do changes no bit. Between calls they wait, for a short
+ * while without sleeping. Read first: NAME_threads, at the end.
  */
 #define _POSIX_C_SOURCE 200112L
 #include "NAME.h"

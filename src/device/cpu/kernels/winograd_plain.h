@@ -156,8 +156,8 @@ static void pixels_of(const tiled *i, int64_t at, int size, int64_t *pixels)
 
 /* The pixels of tile `at`, transformed: place p of COLUMNS channels goes to out + p * step, of the next
  * COLUMNS `block` behind. A tile has six pixels each way, or four gradients. */
-static void spread_tile(const tiled *i, const float *x, int64_t at, int size, float *restrict out,
-                        int64_t step, int64_t block)
+TN_INLINE void spread_tile(const tiled *i, const float *x, int64_t at, int size, float *restrict out,
+                           int64_t step, int64_t block)
 {
     static const float zeros[COLUMNS] = {0};
     int64_t pixels[PLACES];
