@@ -27,6 +27,12 @@ static struct {
     cudaError_t (*copy)(void *, const void *, size_t, cudaMemcpyKind);
     cudaError_t (*stream)(cudaStream_t *);
     cudaError_t (*end)(cudaStream_t);
+    tn_cu_result (*capture)(tn_cu_stream, tn_cu_capture_mode);
+    tn_cu_result (*captured)(tn_cu_stream, tn_cu_graph *);
+    tn_cu_result (*instantiate)(tn_cu_graph_exec *, tn_cu_graph, unsigned long long);
+    tn_cu_result (*launch)(tn_cu_graph_exec, tn_cu_stream);
+    tn_cu_result (*drop)(tn_cu_graph_exec);
+    tn_cu_result (*drop_graph)(tn_cu_graph);
 } gpu;
 
 static inline void find_gpu(void)
@@ -46,7 +52,13 @@ static inline void find_gpu(void)
              {&gpu.free, "cudaFree"},
              {&gpu.copy, "cudaMemcpy"},
              {&gpu.stream, "cudaStreamCreate"},
-             {&gpu.end, "cudaStreamDestroy"}};
+             {&gpu.end, "cudaStreamDestroy"},
+             {&gpu.capture, "cuStreamBeginCapture_v2"},
+             {&gpu.captured, "cuStreamEndCapture"},
+             {&gpu.instantiate, "cuGraphInstantiateWithFlags"},
+             {&gpu.launch, "cuGraphLaunch"},
+             {&gpu.drop, "cuGraphExecDestroy"},
+             {&gpu.drop_graph, "cuGraphDestroy"}};
     for (size_t i = 0; i < sizeof f / sizeof *f; i++) {
         void *at = lib ? dlsym(lib, f[i].name) : NULL;
         if (!at) fail_msg("no %s", f[i].name);

@@ -235,31 +235,42 @@ TEST(dropout_and_products_of_other_types_train_on_in_their_file)
     trains_alike(MIXED, 24);
 }
 
-/* A long index is sorted, by two digits here: the kernels' text stands at the end, for all of them. */
-TEST(an_index_that_is_sorted)
+/* One launch of a graph is a step, with its own random numbers and counts: nothing of the host's is in it. */
+TEST(a_step_can_be_captured_in_a_graph)
 {
-    enum { N = 600, ENTRIES = 300 };
-    int32_t index[N];
-    tn_session *s = tn_open(.device = TN_CUDA, .seed = 1, .log = log_keep);
-    assert_non_null(s);
-    tn_embed *e = tn_embedding_new(s, "e", ENTRIES, 8);
-    tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 0.1);
-    for (int i = 0; i < N; i++) index[i] = i * 7 % ENTRIES;
-    for (int i = 0; i < 3; i++) {
-        if (i == 2) assert_int_equal(tn_export_begin(s, in_base("model.cu")), 0);
-        tn_step_begin(s);
-        tn_backward(tn_mean(tn_square(tn_embedding_forward(e, tn_from(s, index, TN_I32, TN_SHAPE(N)))),
-                            TN_ALL, false));
-        tn_optim_step(o);
-        tn_step_end(s);
-    }
-    if (tn_export_end(s)) fail_msg("%s", tn_error_text(s));
-    char *text = text_of(in_base("model.cu"));
-    assert_non_null(strstr(text, "index_add_sort_on_8_finish"));
-    free(text);
+    program p = make(MIXED, "cuda");
+    export_step(&p, 3);
     model m = build("model");
+    tn_cu_graph graph;
+    tn_cu_graph_exec exec;
+    const tn_cu_stream stream = (tn_cu_stream)m.stream;
+    void *a = on_gpu(NULL, sizeof p.image), *b = on_gpu(NULL, sizeof p.second), *out = on_gpu(NULL, 16);
+    assert_int_equal(gpu.capture(stream, TN_CU_CAPTURE_THREAD_LOCAL), 0);
+    assert_int_equal(m.act(m.m, a, b, out, m.stream), 0);
+    assert_int_equal(gpu.captured(stream, &graph), 0);
+    assert_int_equal(gpu.instantiate(&exec, graph, 0), 0);
+    double before = 0;
+    for (int i = 0; i < 8; i++) {
+        float its = NAN;
+        if (i % 2 == 0) draw_batch(&p); /* twice the same: dropout is not */
+        gpu.copy(a, p.image, sizeof p.image, cudaMemcpyHostToDevice);
+        gpu.copy(b, p.second, sizeof p.second, cudaMemcpyHostToDevice);
+        const double own = step(&p);
+        assert_int_equal(gpu.launch(exec, stream), 0);
+        assert_int_equal(m.wait(m.m, m.stream), 0);
+        gpu.copy(&its, out, sizeof its, cudaMemcpyDeviceToHost);
+        if (!(fabs(own - (double)its) < 1e-5)) fail_msg("step %d: %g, the session's %g", i, (double)its, own);
+        assert_true(own != before);
+        before = own;
+    }
+    assert_true(weights_apart(&p, &m) < 1e-3);
+    gpu.drop(exec);
+    gpu.drop_graph(graph);
+    gpu.free(a);
+    gpu.free(b);
+    gpu.free(out);
     unload(&m);
-    assert_int_equal(tn_close(s), 0);
+    assert_int_equal(tn_close(p.s), 0);
 }
 
 /* ---- back into a session ---- */
