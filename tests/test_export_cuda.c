@@ -14,11 +14,19 @@
 
 #include <math.h>
 
-enum { BATCH = 4, SIDE = 8, PIXELS = SIDE * SIDE, WINDOWS = 3, CONTEXT = 12, TOKENS = 11 };
+enum {
+    BATCH = 4,
+    SIDE = 8,
+    PIXELS = SIDE * SIDE,
+    WINDOWS = 3,
+    CONTEXT = 12,
+    TOKENS = 11,
+    MOST_TOKENS = 12 * 64
+};
 
 /* ---- programs ---- */
 
-typedef enum kind { CNN, GPT, MIXED } kind;
+typedef enum kind { CNN, GPT, MIXED, LONG /* a GPT on so many tokens that they are sorted */ } kind;
 
 typedef struct program {
     kind kind;
@@ -29,12 +37,16 @@ typedef struct program {
     tn_linear *a, *b;
     uint32_t random;
     float image[BATCH * PIXELS];
-    int32_t first[WINDOWS * CONTEXT], second[WINDOWS * CONTEXT];
+    int windows, context;
+    int32_t first[MOST_TOKENS], second[MOST_TOKENS];
 } program;
 
 static program make(kind k, const char *device)
 {
-    program p = {.kind = k, .random = 5};
+    program p = {.kind = k == LONG ? GPT : k,
+                 .random = 5,
+                 .windows = k == LONG ? 12 : WINDOWS,
+                 .context = k == LONG ? 64 : CONTEXT};
     setenv("TENSOR_DEVICE", device, 1);
     if (strchr(device, ':'))
         unsetenv("TENSOR_CUDA_NVRTC"); /* the simulator's makes nothing for one that is planned */
@@ -42,8 +54,8 @@ static program make(kind k, const char *device)
     unsetenv("TENSOR_DEVICE");
     setenv("TENSOR_CUDA_NVRTC", CUSIM_LIBRARY, 1);
     if (!p.s) fail_msg("%s", logged);
-    if (k == GPT) {
-        make_gpt(p.s, &p.gpt, &(struct gpt_shape){.layers = 1, .heads = 2, .dim = 64, .ctx = CONTEXT},
+    if (p.kind == GPT) {
+        make_gpt(p.s, &p.gpt, &(struct gpt_shape){.layers = 1, .heads = 2, .dim = 64, .ctx = p.context},
                  TOKENS);
         p.optim = gpt_optimizer(p.s, 3e-3);
         return p;
@@ -65,12 +77,12 @@ static uint32_t draw(program *p)
 /* The next batch: images are a label's stripes, and a token is the sum of the two before it. */
 static void draw_batch(program *p)
 {
-    for (int w = 0; p->kind == GPT && w < WINDOWS; w++) {
+    for (int w = 0; p->kind == GPT && w < p->windows; w++) {
         int32_t a = 1, b = (int32_t)draw(p) % TOKENS;
-        for (int i = 0; i < CONTEXT; i++) {
+        for (int i = 0; i < p->context; i++) {
             const int32_t sum = (a + b) % TOKENS;
-            p->first[w * CONTEXT + i] = b;
-            p->second[w * CONTEXT + i] = sum;
+            p->first[w * p->context + i] = b;
+            p->second[w * p->context + i] = sum;
             a = b;
             b = sum;
         }
@@ -92,9 +104,9 @@ static const void *input(const program *p, size_t *bytes)
 static tn_tensor *forward(program *p)
 {
     if (p->kind == GPT) {
-        tn_tensor *x = tn_from(p->s, p->first, TN_I32, TN_SHAPE(WINDOWS, CONTEXT));
+        tn_tensor *x = tn_from(p->s, p->first, TN_I32, TN_SHAPE(p->windows, p->context));
         tn_export_input(x, "first");
-        return tn_reshape(gpt_forward(&p->gpt, x), TN_SHAPE(WINDOWS * CONTEXT, TOKENS));
+        return tn_reshape(gpt_forward(&p->gpt, x), TN_SHAPE(p->windows * p->context, TOKENS));
     }
     tn_tensor *x = tn_from(p->s, p->image, TN_F32, TN_SHAPE(BATCH, SIDE, SIDE, 1));
     tn_export_input(x, "first");
@@ -111,7 +123,7 @@ static tn_tensor *forward(program *p)
 /* A training step; its loss. */
 static double step(program *p)
 {
-    const int n = p->kind == GPT ? WINDOWS * CONTEXT : BATCH;
+    const int n = p->kind == GPT ? p->windows * p->context : BATCH;
     tn_step_begin(p->s);
     tn_tensor *x = forward(p), *y = tn_from(p->s, p->second, TN_I32, TN_SHAPE(n));
     tn_export_input(y, "second");
@@ -273,6 +285,33 @@ TEST(a_step_can_be_captured_in_a_graph)
     assert_int_equal(tn_close(p.s), 0);
 }
 
+/* A long index is sorted, by two digits here: the kernels' text stands at the end, for all of them. */
+TEST(an_index_that_is_sorted)
+{
+    enum { N = 600, ENTRIES = 300 };
+    int32_t index[N];
+    tn_session *s = tn_open(.device = TN_CUDA, .seed = 1, .log = log_keep);
+    assert_non_null(s);
+    tn_embed *e = tn_embedding_new(s, "e", ENTRIES, 8);
+    tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 0.1);
+    for (int i = 0; i < N; i++) index[i] = i * 7 % ENTRIES;
+    for (int i = 0; i < 3; i++) {
+        if (i == 2) assert_int_equal(tn_export_begin(s, in_base("model.cu")), 0);
+        tn_step_begin(s);
+        tn_backward(tn_mean(tn_square(tn_embedding_forward(e, tn_from(s, index, TN_I32, TN_SHAPE(N)))),
+                            TN_ALL, false));
+        tn_optim_step(o);
+        tn_step_end(s);
+    }
+    if (tn_export_end(s)) fail_msg("%s", tn_error_text(s));
+    char *text = text_of(in_base("model.cu"));
+    assert_non_null(strstr(text, "index_add_sort_on_8_finish"));
+    free(text);
+    model m = build("model");
+    unload(&m);
+    assert_int_equal(tn_close(s), 0);
+}
+
 /* ---- back into a session ---- */
 
 /* A session trains, its file trains on, and a new session goes on with what that has come to: as one that
@@ -372,7 +411,8 @@ static void compiles(kind k, const char *device, const char *arch, bool trains)
     tn_step_begin(p.s);
     tn_tensor *y = forward(&p);
     if (trains) {
-        tn_tensor *label = tn_from(p.s, p.second, TN_I32, TN_SHAPE(k == GPT ? WINDOWS * CONTEXT : BATCH));
+        tn_tensor *label =
+            tn_from(p.s, p.second, TN_I32, TN_SHAPE(p.kind == GPT ? p.windows * p.context : BATCH));
         tn_export_input(label, "second");
         y = tn_cross_entropy(y, label);
         tn_backward(y);
@@ -401,6 +441,7 @@ TEST(nvcc_takes_them_without_a_warning)
     compiles(CNN, "cuda:a100", "sm_80", false);
     compiles(GPT, "cuda:h100", "sm_90", false);
     compiles(MIXED, "cuda:h100", "sm_90", true);
+    compiles(LONG, "cuda:h100", "sm_90", true);
 }
 
 /* ---- errors ---- */

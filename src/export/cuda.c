@@ -81,28 +81,26 @@ static void put_undefined(tn_growing *t, const char *text)
 static void put_text(tn_export *x, const char *text, const char *entry, const char *name)
 {
     const char *ptx = tn_embed_text(TN_EMBED_PTX_CUH), *begin = text;
-    tn_growing undone = {0}, own = {0};
+    tn_growing undone = {0};
     tn_put(&undone, "\n");
     for (const char *s = text; *s; s++) {
         const int i = s == text || s[-1] == '\n' ? part_at(s) : -1;
         const bool once = i < 0 && !strncmp(s, ptx, strlen(ptx)); /* it stands in front of all kernels */
         if (i < 0 && !once) continue;
-        put_renamed(&own, begin, s, entry, name);
+        put_renamed(&x->kernels, begin, s, entry, name);
         if (i >= 0) {
             x->parts |= 1u << i;
-            tn_put(&own, "#define PART %d /* %s, at the end */\n#include \"%s.cu\"\n#undef PART\n", i + 1,
-                   tn_embed_name(part[i]), x->name);
+            tn_put(&x->kernels, "#define PART %d /* %s, at the end */\n#include \"%s.cu\"\n#undef PART\n",
+                   i + 1, tn_embed_name(part[i]), x->name);
         }
         s += strlen(once ? ptx : tn_embed_text(part[i]));
         begin = s--;
     }
-    put_renamed(&own, begin, begin + strlen(begin), entry, name);
+    put_renamed(&x->kernels, begin, begin + strlen(begin), entry, name);
     put_undefined(&undone, text);
-    ex_drop_unread(&own);
-    tn_put(&x->kernels, "%s%s\n", own.p ? own.p : "", undone.p ? undone.p : "");
-    if (undone.failed || own.failed) x->kernels.failed = TN_E_NOMEM;
+    tn_put(&x->kernels, "%s\n", undone.p ? undone.p : "");
+    if (undone.failed) x->kernels.failed = TN_E_NOMEM;
     tn_growing_free(&undone);
-    tn_growing_free(&own);
 }
 
 static bool is_taken(const tn_export *x, const char *name)
@@ -142,7 +140,11 @@ static const char *kernel(tn_export *x, const tn_step *st, const tn_source *src)
 
 void ex_cuda_prelude(tn_growing *t)
 {
-    tn_put(t, "/* ---- what kernels have in common ---- */\n\n");
+    tn_put(
+        t,
+        "/* ---- what kernels have in common ---- */\n\n"
+        "#if defined(__NVCC__)\n#pragma nv_diag_suppress 177 /* a coordinate that happens not to be used */\n"
+        "#endif\n\n");
     for (int i = 0; i < TN_PRELUDE_FILES; i++) tn_put(t, "%s\n", tn_embed_text(tn_prelude_cuda[i]));
     tn_put(t, "%s\n", tn_embed_text(TN_EMBED_PTX_CUH));
 }

@@ -135,7 +135,6 @@ typedef struct ex_function {
 void ex_take_function(tn_export *x, const tn_step *st, ex_function *fn, const char *text);
 /* Puts it where no other has its text, names it after `name`, and frees its body. */
 void ex_put_function(tn_export *x, const tn_step *st, ex_function *fn, const char *name, bool finish);
-void ex_drop_unread(tn_growing *body); /* indices and values that nothing reads */
 /* The calls that a step of the plan came of. */
 void ex_put_calls(tn_export *x, const tn_step *st, tn_growing *t);
 

@@ -160,7 +160,7 @@ static bool in_a_macro(const char *body, const char *name, size_t length)
 }
 
 /* Drops indices and values that nothing reads, the last one first, as one may be made of those before it. */
-void ex_drop_unread(tn_growing *body)
+static void drop_unread(tn_growing *body)
 {
     for (char *line = body->p ? body->p + body->n : NULL; line && line > body->p;) {
         char name[EXPORT_NAME], *end = line;
@@ -197,7 +197,7 @@ void ex_take_function(tn_export *x, const tn_step *st, ex_function *fn, const ch
         if (!hint && !take_param(fn, copy)) take_line(x, st, fn, line, n);
         line = end + 1;
     }
-    ex_drop_unread(&fn->body);
+    drop_unread(&fn->body);
 }
 
 /* Bytes of the arrays that a function declares. */
