@@ -212,7 +212,9 @@ bool fu_may_be_part(const fu_ctx *c, const fu_domain *d, int m);
 tn_cut_reason fu_overwrites(const fu_candidate *k, const fu_domain *d, const fu_prog *p, fu_store *s);
 /* Makes of p, which stores an index's elements, one that looks through them and stores them in scratch. */
 tn_cut_reason fu_check_indices(fu_prog *p, const fu_lookup *l);
-bool fu_can_be_named(const fu_prog *p); /* what it reads, writes and leaves of its sums, in a kernel */
+/* Whether one kernel of n programs has names enough for all that they read, write and leave of their sums,
+ * for `others` besides, and for their run-time numbers. */
+bool fu_can_be_named(int n, const fu_prog *const *p, int others);
 
 /* ---- atoms.c, phases.c, schedule.c (schedule.h has what is the schedules' own) ---- */
 int fu_vec(const fu_prog *p);                       /* the last atom */

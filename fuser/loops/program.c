@@ -581,7 +581,7 @@ tn_cut_reason fu_program(const fu_ctx *c, const fu_candidate *cand, const fu_dom
         if (why) return why;
     }
     tn_cut_reason why = cand->checks ? fu_check_indices(p, cand->checks) : TN_CUT_NONE;
-    if (b.full || why || !fu_can_be_named(p)) return TN_CUT_SIZE;
+    if (b.full || why || !fu_can_be_named(1, &(const fu_prog *){p}, 0)) return TN_CUT_SIZE;
     for (int i = 0; i < p->n_store; i++)
         for (int k = 0; k < p->n_value && p->store[i].mask >= 0; k++)
             if (p->value[k].kind == FU_REDUCE) return TN_CUT_SHAPES; /* their nests store everywhere */

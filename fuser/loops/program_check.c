@@ -77,9 +77,8 @@ static int count_scalars(const fu_prog *p)
     return n;
 }
 
-/* Returns true where a kernel has names enough for all that the program reads and writes, for the partial
- * results of its sums, and for its run-time numbers. */
-bool fu_can_be_named(const fu_prog *p)
+/* What the program reads and writes, and the partial results of its sums. */
+static int count_names(const fu_prog *p)
 {
     int n = p->n_store;
     for (int i = 0; i < p->n_value; i++) {
@@ -95,7 +94,17 @@ bool fu_can_be_named(const fu_prog *p)
         }
         n += named;
     }
-    return n <= FU_MAX_BUFS && count_scalars(p) <= FU_MAX_SCALARS;
+    return n;
+}
+
+bool fu_can_be_named(int n, const fu_prog *const *p, int others)
+{
+    int names = others, scalars = 0;
+    for (int i = 0; i < n; i++) {
+        names += count_names(p[i]);
+        scalars += count_scalars(p[i]);
+    }
+    return names <= FU_MAX_BUFS && scalars <= FU_MAX_SCALARS;
 }
 
 tn_cut_reason fu_check_indices(fu_prog *p, const fu_lookup *l)

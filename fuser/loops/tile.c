@@ -557,6 +557,17 @@ double fu_tile_before_ns(const fu_ctx *c, int conv, double work, int operands)
     return clocks * tn_target_rates(c->target)->instruction_ps * 1e-3 * c->target->processors * LANES;
 }
 
+/* All programs of a tile are one kernel, whose own operands and sums are named as well. */
+static bool can_be_named(const fu_ctx *c, const fu_tile_parts *p)
+{
+    enum { OWN = 8 };
+    const fu_prog *all[3] = {c->prog};
+    int n = 1;
+    if (p->n_sum || p->n_last) all[n++] = c->prog2;
+    if (p->n_before) all[n++] = c->prog3;
+    return fu_can_be_named(n, all, OWN);
+}
+
 tn_cut_reason fu_tile_try(fu_ctx *c, const fu_candidate *cand, fu_tile_parts *p)
 {
     int conv = fu_tile_conv(c, cand->n, cand->member);
@@ -572,6 +583,7 @@ tn_cut_reason fu_tile_try(fu_ctx *c, const fu_candidate *cand, fu_tile_parts *p)
     if (!why) why = fu_schedule_tile(c->prog, tile->columns, tile->pack);
     if (!why && (p->n_sum || p->n_last)) why = last_program(c, cand, p, tile->columns);
     if (!why && p->n_before) why = before_program(c, cand, p, conv);
+    if (!why && !can_be_named(c, p)) why = TN_CUT_SIZE;
     for (int i = 0; i < c->prog->n_store && !why && p->n_sum; i++) /* stored by one of them */
         for (int k = 0; k < c->prog2->n_store; k++)
             if (c->prog->store[i].slot == c->prog2->store[k].slot) why = TN_CUT_REPEATED;
