@@ -176,7 +176,7 @@ check fused_is_eager modes
 
 progress() { # plain lines where there is no terminal
     run "$tmp/progress" --steps 10 --sample 0 || return
-    grep -q -E '^epoch 1 10/10  loss [0-9.]*  [0-9.]* ms/step  [0-9.]* s$' "$tmp/progress.err" &&
+    grep -q -E '^epoch 1 10/10  loss [0-9.]*  [0-9.]* [mu]s/step  [0-9.]* s$' "$tmp/progress.err" &&
         [ "$(grep -c ETA "$tmp/progress.err")" -eq 9 ] && ! grep -q "$(printf '\r')" "$tmp/progress.err"
 }
 check progress progress

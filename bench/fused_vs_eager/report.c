@@ -18,7 +18,9 @@ void print_case_head(void)
 static void print_figures(const char *direction, const struct figures *f, bool quiet)
 {
     const double eager = (double)f->eager_bytes * 1e-6, fused = (double)f->fused_bytes * 1e-6;
+    const bool some = f->fused_ms > 0; /* a difference of two times that were disturbed may be none */
     char kernels[24], bytes[40], share[24] = "", aim[8] = "", limit[16] = "", hand[16] = "", said[16] = "";
+    char faster[16] = "";
     bool low = f->bar > 0 && f->share<f->bar, slow = f->fused_ms> f->eager_ms;
     bool beaten = f->fused_ms > 1.1 * f->yardstick_ms;
     snprintf(kernels, sizeof kernels, "%llu > %llu", f->eager_kernels, f->fused_kernels);
@@ -26,12 +28,12 @@ static void print_figures(const char *direction, const struct figures *f, bool q
     if (f->bar > 0) snprintf(aim, sizeof aim, "/%.0f", 100 * f->bar);
     if (!isnan(f->share)) snprintf(share, sizeof share, "%.0f%s%s", 100 * f->share, aim, low ? "!" : " ");
     if (!isnan(f->limit)) snprintf(limit, sizeof limit, "%.0f", 100 * f->limit);
-    if (!isnan(f->yardstick_ms))
+    if (some) snprintf(faster, sizeof faster, "%.2f", f->eager_ms / f->fused_ms);
+    if (some && !isnan(f->yardstick_ms))
         snprintf(hand, sizeof hand, "%.2f%s", f->fused_ms / f->yardstick_ms, beaten ? "!" : " ");
-    if (f->predicted_ms > 0) snprintf(said, sizeof said, "%.2f", f->fused_ms / f->predicted_ms);
-    printf("%-8s %8.3f %8.3f %5.2f%s %7s %10s %7s %5s %5s %5s%s\n", direction, f->eager_ms, f->fused_ms,
-           f->eager_ms / f->fused_ms, slow ? "!" : " ", kernels, bytes, share, limit, hand, said,
-           quiet ? "" : " ~");
+    if (some && f->predicted_ms > 0) snprintf(said, sizeof said, "%.2f", f->fused_ms / f->predicted_ms);
+    printf("%-8s %8.3f %8.3f %5s%s %7s %10s %7s %5s %5s %5s%s\n", direction, f->eager_ms, f->fused_ms, faster,
+           slow ? "!" : " ", kernels, bytes, share, limit, hand, said, quiet ? "" : " ~");
 }
 
 void print_case(const struct case_row *r)
