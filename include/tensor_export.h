@@ -90,15 +90,17 @@ typedef struct tn_export_options {
     size_t size;
 } tn_export_options;
 
-/* The next step is written to `path`, whose last part is NAME.c or NAME.cu with NAME an identifier of C, and to NAME.h
- * beside it; options NULL, or tn_export_begin(s, path): weights as f32. TN_E_STATE inside a step, in eager mode, where an
- * export was begun already, or a session on a CPU is to write a .cu; TN_E_ARG for such a path, or weights that are none of those above. What opens NAME.c tells of each
- * rounded weight its bytes and how far it is off. */
+/* The next step is written to `path`, whose last part is NAME.c or NAME.cu with NAME an identifier that C and such
+ * files leave free, and to NAME.h beside it; options NULL, or tn_export_begin(s, path): weights as f32. TN_E_STATE inside
+ * a step, in eager mode, where an export was begun already, or a session on a CPU is to write a .cu; TN_E_ARG for such a
+ * path, or weights that are none of those above. What opens NAME.c tells of each rounded weight its bytes and how far it
+ * is off. */
 TN_FUNCTION(int, export_begin_with, tn_session *s, const char *path, const tn_export_options *options);
 
 /* Inside that step: x, which holds data already (a batch's x or y, tn_from), is a parameter of the function, with this
  * name; the order of the calls is that of the parameters. Outside of an export it does nothing. TN_E_ARG where x was
- * computed in this step, or name is no identifier. Data that are read and not named become constants of the file. */
+ * computed in this step, or name is no identifier, a word of C, or one that the file has itself. Data that are read and
+ * not named become constants of the file. */
 TN_API int tn_export_input(tn_tensor *x, const char *name);
 
 /* x is what the function is called for: behind the inputs a pointer to its elements, or what model_step returns. Only

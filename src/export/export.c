@@ -255,10 +255,13 @@ TN_DEFINE(int, export_begin_with, s, (s, path, options), tn_session *s, const ch
     x->cuda = dot && !strcmp(dot, ".cu");
     if (x->cuda || (dot && !strcmp(dot, ".c")))
         snprintf(x->name, sizeof x->name, "%.*s", (int)(dot - file), file);
-    if (!is_identifier(x->name) || file + strlen(x->name) != dot) {
+    if (!is_identifier(x->name) || file + strlen(x->name) != dot || ex_is_reserved(x->name)) {
         drop(x);
-        return tn_fail(s, TN_E_ARG, "export_begin",
-                       "'%s': the file is to be NAME.c or NAME.cu, where NAME can name functions of C", path);
+        return tn_fail(
+            s, TN_E_ARG, "export_begin",
+            "'%s': the file is to be NAME.c or NAME.cu, where NAME can name a type and functions of C "
+            "and is no word that such files have themselves",
+            path);
     }
     if (x->cuda && o.threads) {
         drop(x);
@@ -295,9 +298,9 @@ static int mark(tn_tensor *t, const char *name, bool out)
     if (!x || x->status || x->caught) return TN_OK;
     if (!is_identifier(name))
         return x->status = tn_fail(s, TN_E_ARG, op, "'%s' is no identifier of C", name ? name : "(null)");
-    if (!strcmp(name, "m") || (x->cuda && !strcmp(name, "stream")))
+    if (ex_is_reserved(name) || !strcmp(name, x->name))
         return x->status =
-                   tn_fail(s, TN_E_ARG, op, "'%s' is a parameter that each function of the file has", name);
+                   tn_fail(s, TN_E_ARG, op, "'%s' is a word of C, or one that the file has itself", name);
     for (int i = 0; i < x->n_mark; i++)
         if (!strcmp(x->mark[i].name, name))
             return x->status = tn_fail(s, TN_E_ARG, op, "there are two that are called '%s'", name);

@@ -151,6 +151,8 @@ void ex_put_rounding(const tn_export *x, tn_growing *t); /* a line of each */
 
 /* ---- step.c ---- */
 int ex_write_step(tn_export *x);
+/* Whether a word is C's, or one that files have themselves. */
+bool ex_is_reserved(const char *name);
 /* Operand k of st; a kernel's scalar: expressions of the body. */
 void ex_operand(tn_export *x, const tn_step *st, int k, char *out, size_t n);
 void ex_scalar(tn_export *x, const struct tn_scalar_ref *r, char *out, size_t n);

@@ -248,6 +248,7 @@ static int name_function(tn_export *x, const char *base, const char *rest, char 
         const char *there = x->kernels.p ? strstr(x->kernels.p, head) : NULL;
         bool taken = false;
         for (int i = 0; i < x->n_slot && !taken; i++) taken = !strcmp(x->var[i], out);
+        for (int i = 0; i < x->n_mark && !taken; i++) taken = !strcmp(x->mark[i].name, out);
         if (taken) continue;
         if (!there) return 0;
         if (!strncmp(there + strlen(head), rest, strlen(rest))) return 1;

@@ -6,6 +6,7 @@
 #include "../../fuser/text/text.h"
 #include "../core/print.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,31 +22,56 @@ static bool is_function(const tn_export *x, const char *name)
     return x->kernels.p && strstr(x->kernels.p, head);
 }
 
+bool ex_is_reserved(const char *name)
+{
+    static const char words[] =
+        /* what a file calls its own */
+        " m run add move stream start number ticket at fault arena room shared call matmul matmul_panel "
+        "product conv2d "
+        "conv2d_weight_grad conv2d_weight_join convolution conv2d_3x3 conv2d_3x3_weights "
+        "conv2d_3x3_weight_grad "
+        "conv2d_3x3_weight_join tile row_tile whole_tile whole_columns blocks_of part pixel pixel_of "
+        "next_pixel pixels_of "
+        "put_pixel spread_tile spread_data spread_gradient spread_weight join_pixels join_weights tiled "
+        "tiles_of "
+        "place_of_tiles packing pack_f32 pack_f16 pack_bf16 pack_int8 finish least gather under over same "
+        "find copy put "
+        "saved index_fault count_at main "
+        /* C, C++, their macros of small letters, and the types and macros of the headers included */
+        "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const "
+        "const_cast "
+        "constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern "
+        "false float "
+        "for friend goto if inline int linux long mutable namespace new noexcept not not_eq nullptr operator "
+        "or or_eq "
+        "private protected public register reinterpret_cast restrict return short signed sizeof static "
+        "static_assert "
+        "static_cast struct switch template this thread_local throw true try typedef typeid typename typeof "
+        "union unix "
+        "unsigned using virtual void volatile wchar_t while xor xor_eq NULL offsetof size_t ptrdiff_t "
+        "max_align_t "
+        "memcpy memset memmove memcmp ";
+    const size_t n = strlen(name);
+    for (const char *w = words; (w = strstr(w, name)); w += n)
+        if (w[-1] == ' ' && w[n] == ' ') return true;
+    const bool fixed = !strncmp(name, "int", 3) || !strncmp(name, "uint", 4); /* int32_t and the like */
+    return (fixed && n > 5 && !strcmp(name + n - 2, "_t")) || !strncmp(name, "tn_", 3) ||
+           !strncmp(name, "TN_", 3) || (*name == '_' && (name[1] == '_' || isupper((unsigned char)name[1])));
+}
+
 /* name, or name_2 and so on where that is taken. */
 static void unique_var(tn_export *x, const char *want, char *out)
 {
-    static const char own[] =
-        " m run add move stream start number ticket at fault arena room shared call matmul matmul_panel "
-        "product "
-        "conv2d conv2d_weight_grad "
-        "conv2d_weight_join convolution conv2d_3x3 conv2d_3x3_weights conv2d_3x3_weight_grad "
-        "conv2d_3x3_weight_join tile row_tile whole_tile whole_columns blocks_of part pixel "
-        "pixel_of next_pixel pixels_of put_pixel spread_tile spread_data spread_gradient spread_weight "
-        "join_pixels join_weights tiled tiles_of place_of_tiles packing pack_f32 pack_f16 "
-        "pack_bf16 pack_int8 finish least gather under over same find copy put saved index_fault ";
     fu_identifier(out, EXPORT_NAME - 8, want);
     const size_t n = strlen(out);
     for (int k = 2;; k++) {
-        bool taken = false;
+        bool taken = ex_is_reserved(out) || is_function(x, out);
         for (int i = 0; i < x->n_slot && !taken; i++) taken = x->var[i] != out && !strcmp(x->var[i], out);
         for (int i = 0; i < x->n_mark && !taken; i++) taken = !strcmp(x->mark[i].name, out);
         for (int i = 0; i < x->n_region && !taken; i++) {
             const size_t m = strlen(x->region[i].name);
             taken = !strncmp(x->region[i].name, out, m) && !strcmp(out + m, "_scale");
         }
-        char word[EXPORT_NAME + 2];
-        snprintf(word, sizeof word, " %s ", out);
-        taken = taken || strstr(own, word) || is_function(x, out);
         if (!taken) return;
         snprintf(out + n, EXPORT_NAME - n, "_%d", k);
     }
