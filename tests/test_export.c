@@ -463,47 +463,6 @@ static const char *said(tn_session *s)
     return text;
 }
 
-/* A file compiles whatever its values are called, or the name is refused. */
-TEST(names_are_c_or_refused)
-{
-    static const char *const words[] = {"int", "if",   "NULL", "size_t", "int32_t", "arena",
-                                        "run", "copy", "m",    "model",  "_Bool",   "main",
-                                        "asm", "tn_x", "same", "class",  "2x",      "x y"};
-    static const char *const names[] = {
-        "x",   "a",    "i0",    "out",      "in",   "begin", "relu_elements", "exp_elements", "to",
-        "row", "data", "_low_", "matmul_3", "item", "Int"};
-    const float v[6] = {1, 2, 3, 4, 5, 6};
-    tn_session *s = tn_open(.device = TN_CPU, .seed = 1, .log = quiet);
-    for (size_t k = 0; k < sizeof words / sizeof *words; k++) {
-        char file[40];
-        snprintf(file, sizeof file, "%s.c", words[k]);
-        if (strcmp(words[k], "model") && tn_export_begin(s, in_base(file)) != TN_E_ARG) fail_msg("%s", file);
-        tn_clear_error(s);
-        assert_int_equal(tn_export_begin(s, in_base("model.c")), 0);
-        tn_step_begin(s);
-        if (tn_export_input(tn_from(s, v, TN_F32, TN_SHAPE(2, 3)), words[k]) != TN_E_ARG)
-            fail_msg("%s", words[k]);
-        tn_clear_error(s);
-        tn_step_end(s);
-        tn_export_end(s);
-        tn_clear_error(s);
-    }
-    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
-        const char *other = names[(k + 1) % (sizeof names / sizeof *names)];
-        assert_int_equal(tn_export_begin(s, in_base("model.c")), 0);
-        tn_step_begin(s);
-        tn_tensor *x = tn_from(s, v, TN_F32, TN_SHAPE(2, 3));
-        if (tn_export_input(x, names[k])) fail_msg("%s", tn_error_text(s));
-        tn_tensor *y = tn_matmul(tn_exp(x), tn_relu(tn_transpose(x, 0, 1)));
-        if (tn_export_output(y, other)) fail_msg("%s: %s", other, tn_error_text(s));
-        tn_step_end(s);
-        if (tn_export_end(s)) fail_msg("%s", tn_error_text(s));
-        model m = load(false);
-        unload(&m);
-    }
-    assert_int_equal(tn_close(s), 0);
-}
-
 TEST(what_cannot_be_exported_is_an_error_that_says_why)
 {
     float v[4] = {1, 2, 3, 4};
@@ -532,6 +491,24 @@ TEST(what_cannot_be_exported_is_an_error_that_says_why)
     if (!strstr(text, "test_export.c")) fprintf(stderr, "%s\n", text);
     assert_non_null(strstr(text, "test_export.c"));
     assert_int_not_equal(access(in_base("middle.c"), F_OK), 0);
+
+    /* two steps, and one that computes nothing */
+    assert_int_equal(tn_export_begin(s, in_base("twice.c")), 0);
+    for (int k = 0; k < 2; k++) {
+        tn_step_begin(s);
+        x = tn_from(s, v, TN_F32, TN_SHAPE(4));
+        tn_export_input(x, "x");
+        tn_export_output(tn_exp(x), "y");
+        assert_int_equal(tn_step_end(s), k ? TN_E_STATE : 0);
+    }
+    assert_non_null(strstr(said(s), "a second step"));
+    assert_int_not_equal(tn_export_end(s), 0);
+    said(s);
+    assert_int_equal(tn_export_begin(s, in_base("nothing.c")), 0);
+    tn_step_begin(s);
+    tn_step_end(s);
+    assert_int_equal(tn_export_end(s), TN_E_STATE);
+    assert_non_null(strstr(said(s), "computed"));
 
     /* names and tensors that do not fit */
     assert_int_equal(tn_export_begin(s, in_base("names.c")), 0);

@@ -1,5 +1,6 @@
 /* test_export_conv.c - convolutions and products of exported files, of which there are several forms and
- * blocks, beside the reference device: a step of gradient descent shows their results and both gradients. */
+ * blocks, beside the reference device: a step of gradient descent shows their results and both gradients. And
+ * what values may be called. */
 #include <tensor_nn.h>
 
 #include "tests/export_rig.h"
@@ -91,6 +92,47 @@ static void goes_on(const shape *p)
 TEST(convolutions_of_all_forms_and_their_gradients_are_right)
 {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) goes_on(&shapes[i]);
+}
+
+/* A file compiles whatever its values are called, or the name is refused. */
+TEST(names_are_c_or_refused)
+{
+    static const char *const words[] = {"int", "if",   "NULL", "size_t", "int32_t", "arena",
+                                        "run", "copy", "m",    "model",  "_Bool",   "main",
+                                        "asm", "tn_x", "same", "class",  "2x",      "x y"};
+    static const char *const free_words[] = {
+        "x",   "a",    "i0",    "out",      "in",   "begin", "relu_elements", "exp_elements", "to",
+        "row", "data", "_low_", "matmul_3", "item", "Int"};
+    const float v[6] = {1, 2, 3, 4, 5, 6};
+    tn_session *s = tn_open(.device = TN_CPU, .seed = 1, .log = quiet);
+    for (size_t k = 0; k < sizeof words / sizeof *words; k++) {
+        char file[40];
+        snprintf(file, sizeof file, "%s.c", words[k]);
+        if (strcmp(words[k], "model") && tn_export_begin(s, in_base(file)) != TN_E_ARG) fail_msg("%s", file);
+        tn_clear_error(s);
+        assert_int_equal(tn_export_begin(s, in_base("model.c")), 0);
+        tn_step_begin(s);
+        if (tn_export_input(tn_from(s, v, TN_F32, TN_SHAPE(2, 3)), words[k]) != TN_E_ARG)
+            fail_msg("%s", words[k]);
+        tn_clear_error(s);
+        tn_step_end(s);
+        tn_export_end(s);
+        tn_clear_error(s);
+    }
+    for (size_t k = 0; k < sizeof free_words / sizeof *free_words; k++) {
+        const char *other = free_words[(k + 1) % (sizeof free_words / sizeof *free_words)];
+        assert_int_equal(tn_export_begin(s, in_base("model.c")), 0);
+        tn_step_begin(s);
+        tn_tensor *x = tn_from(s, v, TN_F32, TN_SHAPE(2, 3));
+        if (tn_export_input(x, free_words[k])) fail_msg("%s", tn_error_text(s));
+        tn_tensor *y = tn_matmul(tn_exp(x), tn_relu(tn_transpose(x, 0, 1)));
+        if (tn_export_output(y, other)) fail_msg("%s: %s", other, tn_error_text(s));
+        tn_step_end(s);
+        if (tn_export_end(s)) fail_msg("%s", tn_error_text(s));
+        model m = load(false);
+        unload(&m);
+    }
+    assert_int_equal(tn_close(s), 0);
 }
 
 static int begin(void **state)

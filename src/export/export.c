@@ -196,10 +196,13 @@ static int catch_segment(tn_session *s, tn_flush_scratch *f)
 {
     tn_export *x = s->export;
     if (x->status || !tn_deferred(s)) return TN_OK;
+    if (x->caught && s->graph.generation != x->of_step)
+        return ex_fail(x, TN_E_STATE, "a second step runs: tn_export_end belongs behind the first");
     if (x->caught)
         return ex_fail(x, TN_E_STATE, "the step ran in two parts, as %s asked for a value before its end",
                        x->asked);
     x->caught = true;
+    x->of_step = s->graph.generation;
     snprintf(x->asked, sizeof x->asked, "%s at %s:%d",
              s->explain->asked.name ? s->explain->asked.name : "a call",
              tn_short_file(s->explain->asked.file), s->explain->asked.line);
@@ -364,7 +367,7 @@ int tn_export_end(tn_session *s)
     int status = s->graph.error.status ? s->graph.error.status : x->status;
     if (!status && s->in_step) status = tn_fail(s, TN_E_STATE, "export_end", "the step has not ended");
     if (!status && !x->caught)
-        status = tn_fail(s, TN_E_STATE, "export_end", "no step has run since tn_export_begin");
+        status = tn_fail(s, TN_E_STATE, "export_end", "no step has computed anything since tn_export_begin");
     s->caught = NULL;
     if (!status && x->trains && x->tell) status = ex_ask_what_is_saved(x);
     if (!status) status = ex_copy_constants(x);

@@ -75,8 +75,9 @@ typedef struct tn_export {
     char *path;
     char name[EXPORT_NAME];
     bool caught;
-    int status;      /* what went wrong */
-    char asked[200]; /* by whom the first part was */
+    uint32_t of_step; /* generation of the step that was */
+    int status;       /* what went wrong */
+    char asked[200];  /* by whom the first part was */
     ex_mark mark[EXPORT_MARKS];
     int n_mark;
     ex_number number[EXPORT_NUMBERS];
