@@ -13,6 +13,9 @@
 #if PAIR_CHECK
 #error "this NAME.h is of another export than this NAME_threads.c"
 #endif
+#if !defined(__ATOMIC_ACQUIRE)
+#error "this file takes gcc's atomic functions, as gcc and clang have them; NAME.c runs without it, on one thread"
+#endif
 
 enum { MOST_THREADS = 1024, TURNS = 4, LOOKS = 400, LOOKS_BUSY = 200 };
 
