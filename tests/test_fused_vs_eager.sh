@@ -34,7 +34,7 @@ table() { # NAME DIRECTION..: the rows of the table below the case's name, in 80
     name=$1 && shift
     grep -q '^case  *eager ms  *fused ms' "$tmp/$name" && grep -q "^$name, [1-9]" "$tmp/$name" &&
         [ "$(sed -n "/^$name, /,\$p" "$tmp/$name" | sed -n 's/^\([a-z][a-z]*\)  *-*[0-9][0-9.]* .*/\1/p' | paste -sd ' ')" = "$*" ] &&
-        awk 'length > 80 { bad = 1 } END { exit bad }' "$tmp/$name"
+        awk 'length > 80 { bad = 1; print "over 80 columns: " $0 } END { exit bad }' "$tmp/$name"
 }
 check table_of_chain table chain forward backward step
 check table_of_adamw table adamw forward

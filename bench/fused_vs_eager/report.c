@@ -15,6 +15,12 @@ void print_case_head(void)
            "MB", "% copy", "limit", "hand", "pred");
 }
 
+/* A ratio in at most four places, whatever a disturbed machine made of it; none where it says nothing. */
+static void write_ratio(char *text, size_t size, double ratio)
+{
+    if (ratio < 9999) snprintf(text, size, "%.*f", ratio < 9.995 ? 2 : ratio < 99.95 ? 1 : 0, ratio);
+}
+
 static void print_figures(const char *direction, const struct figures *f, bool quiet)
 {
     const double eager = (double)f->eager_bytes * 1e-6, fused = (double)f->fused_bytes * 1e-6;
@@ -28,10 +34,12 @@ static void print_figures(const char *direction, const struct figures *f, bool q
     if (f->bar > 0) snprintf(aim, sizeof aim, "/%.0f", 100 * f->bar);
     if (!isnan(f->share)) snprintf(share, sizeof share, "%.0f%s%s", 100 * f->share, aim, low ? "!" : " ");
     if (!isnan(f->limit)) snprintf(limit, sizeof limit, "%.0f", 100 * f->limit);
-    if (some) snprintf(faster, sizeof faster, "%.2f", f->eager_ms / f->fused_ms);
-    if (some && !isnan(f->yardstick_ms))
-        snprintf(hand, sizeof hand, "%.2f%s", f->fused_ms / f->yardstick_ms, beaten ? "!" : " ");
-    if (some && f->predicted_ms > 0) snprintf(said, sizeof said, "%.2f", f->fused_ms / f->predicted_ms);
+    if (some) write_ratio(faster, sizeof faster, f->eager_ms / f->fused_ms);
+    if (some && !isnan(f->yardstick_ms)) {
+        write_ratio(hand, sizeof hand - 1, f->fused_ms / f->yardstick_ms);
+        strcat(hand, beaten ? "!" : " ");
+    }
+    if (some && f->predicted_ms > 0) write_ratio(said, sizeof said, f->fused_ms / f->predicted_ms);
     printf("%-8s %8.3f %8.3f %5s%s %7s %10s %7s %5s %5s %5s%s\n", direction, f->eager_ms, f->fused_ms, faster,
            slow ? "!" : " ", kernels, bytes, share, limit, hand, said, quiet ? "" : " ~");
 }
