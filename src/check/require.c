@@ -33,17 +33,12 @@ static int open_at(tn_session *s, const char *file, int line)
     return TN_OK;
 }
 
-int tn_require_fused_at(tn_session *s, const char *file, int line)
+TN_AT(int, require_fused, (s), tn_session *s)
 {
     tn_place_begin(s, file, line);
     int status = s ? open_at(s, file, line) : TN_E_NULL;
     tn_place_end(s);
     return status;
-}
-
-int tn_require_fused(tn_session *s)
-{
-    return tn_require_fused_at(s, NULL, 0);
 }
 
 int tn_require_end(tn_session *s)

@@ -23,46 +23,26 @@ static inline tn_tensor *narrow(tn_tensor *y, tn_dtype d)
     return y && y->dtype == TN_F32 && tn_dtype_is_half(d) ? tn_mk_cast(y, d) : y;
 }
 
-static inline tn_tensor *neg(tn_tensor *x)
-{
-    return tn_mk1(TN_OP_neg, x);
-}
-static inline tn_tensor *sign(tn_tensor *x)
-{
-    return tn_mk1(TN_OP_sign, x);
-}
-static inline tn_tensor *square(tn_tensor *x)
-{
-    return tn_mk1(TN_OP_square, x);
-}
-static inline tn_tensor *add(tn_tensor *x, tn_tensor *y)
-{
-    return tn_mk2(TN_OP_add, x, y);
-}
-static inline tn_tensor *sub(tn_tensor *x, tn_tensor *y)
-{
-    return tn_mk2(TN_OP_sub, x, y);
-}
-static inline tn_tensor *mul(tn_tensor *x, tn_tensor *y)
-{
-    return tn_mk2(TN_OP_mul, x, y);
-}
-static inline tn_tensor *eq(tn_tensor *x, tn_tensor *y)
-{
-    return tn_mk2(TN_OP_eq, x, y);
-}
-static inline tn_tensor *gt(tn_tensor *x, tn_tensor *y)
-{
-    return tn_mk2(TN_OP_gt, x, y);
-}
-static inline tn_tensor *lt(tn_tensor *x, tn_tensor *y)
-{
-    return tn_mk2(TN_OP_lt, x, y);
-}
-static inline tn_tensor *le(tn_tensor *x, tn_tensor *y)
-{
-    return tn_mk2(TN_OP_le, x, y);
-}
+#define TN_NOTATION1(name)                                                                                   \
+    static inline tn_tensor *name(tn_tensor *x)                                                              \
+    {                                                                                                        \
+        return tn_mk1(TN_OP_##name, x);                                                                      \
+    }
+#define TN_NOTATION2(name)                                                                                   \
+    static inline tn_tensor *name(tn_tensor *x, tn_tensor *y)                                                \
+    {                                                                                                        \
+        return tn_mk2(TN_OP_##name, x, y);                                                                   \
+    }
+TN_NOTATION1(neg)
+TN_NOTATION1(sign)
+TN_NOTATION1(square)
+TN_NOTATION2(add)
+TN_NOTATION2(sub)
+TN_NOTATION2(mul)
+TN_NOTATION2(eq)
+TN_NOTATION2(gt)
+TN_NOTATION2(lt)
+TN_NOTATION2(le)
 static inline tn_tensor *where(tn_tensor *c, tn_tensor *x, tn_tensor *y)
 {
     return tn_mk3(TN_OP_where, c, x, y);

@@ -307,8 +307,8 @@ static double usual_scale(const tn_tensor *handle)
     return q && q->ndim && q->shape[q->ndim - 1] ? 1 / sqrt((double)q->shape[q->ndim - 1]) : 1;
 }
 
-tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_tensor *v,
-                                              const tn_sdpa_options *options, const char *file, int line)
+TN_AT(tn_tensor *, scaled_dot_product_attention, (q, k, v, options), tn_tensor *q, tn_tensor *k, tn_tensor *v,
+      const tn_sdpa_options *options)
 {
     tn_sdpa_options o = {0};
     if (options) o = *options;
@@ -362,9 +362,6 @@ tn_tensor *tn_scaled_dot_product_attention_at(tn_tensor *q, tn_tensor *k, tn_ten
     s = narrow(tn_mk_matmul(s, a.v, NULL), d);
     return tn_leave(&sc, ndim && s ? tn_mk_reshape(s, ndim, whole) : s);
 }
-PLAIN(scaled_dot_product_attention,
-      (tn_tensor * q, tn_tensor *k, tn_tensor *v, const tn_sdpa_options *options),
-      (q, k, v, options, NULL, 0))
 
 /* ---- written out ---- */
 

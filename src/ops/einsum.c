@@ -182,7 +182,7 @@ static bool parse(tn_graph *g, const char *equation, int n, tn_tensor **in, term
 
 enum { MOST_OPERANDS = 8 };
 
-tn_tensor *tn_einsum_at(const char *equation, int n, tn_tensor *const *xs, const char *file, int line)
+TN_AT(tn_tensor *, einsum, (equation, n, xs), const char *equation, int n, tn_tensor *const *xs)
 {
     tn_tensor *in[UINT8_MAX];
     const tn_op_key key = {.part = {equation}, .bytes = {equation ? strlen(equation) : 0}};
@@ -200,4 +200,3 @@ tn_tensor *tn_einsum_at(const char *equation, int n, tn_tensor *const *xs, const
     }
     return tn_leave(&sc, in_order(&t[0], out) ? t[0].x : NULL);
 }
-PLAIN(einsum, (const char *equation, int n, tn_tensor *const *xs), (equation, n, xs, NULL, 0))

@@ -4,51 +4,44 @@
 
 #include "ops.h"
 
-#define ARGS(...) (__VA_ARGS__, NULL, 0)
-
 #define TN_UNARY(name, ...)                                                                                  \
-    tn_tensor *tn_##name##_at(tn_tensor *x, const char *file, int line)                                      \
+    TN_AT(tn_tensor *, name, (x), tn_tensor *x)                                                              \
     {                                                                                                        \
         tn_scope sc = tn_enter_as(TN_NO_ATTR, #name, file, line, 1, 0, &x);                                  \
         return tn_leave(&sc, sc.ok ? tn_mk1(TN_OP_##name, x) : NULL);                                        \
-    }                                                                                                        \
-    PLAIN(name, (tn_tensor * x), ARGS(x))
+    }
 #define TN_BINARY(name, ...)                                                                                 \
-    tn_tensor *tn_##name##_at(tn_tensor *x, tn_tensor *y, const char *file, int line)                        \
+    TN_AT(tn_tensor *, name, (x, y), tn_tensor *x, tn_tensor *y)                                             \
     {                                                                                                        \
         tn_scope sc = tn_enter_as(TN_NO_ATTR, #name, file, line, 2, 0, &x, &y);                              \
         return tn_leave(&sc, sc.ok ? tn_mk2(TN_OP_##name, x, y) : NULL);                                     \
-    }                                                                                                        \
-    PLAIN(name, (tn_tensor * x, tn_tensor * y), ARGS(x, y))
+    }
 #define TN_TERNARY(name, type, expression, dx, dy, dz, low, high, formula, work, names)                      \
-    tn_tensor *tn_##name##_at(tn_tensor *x, tn_tensor *y, tn_tensor *z, const char *file, int line)          \
+    TN_AT(tn_tensor *, name, (x, y, z), tn_tensor *x, tn_tensor *y, tn_tensor *z)                            \
     {                                                                                                        \
         tn_scope sc = tn_enter_named(TN_NO_ATTR, #name, file, line, names, 3, 0, &x, &y, &z);                \
         return tn_leave(&sc, sc.ok ? tn_mk3(TN_OP_##name, x, y, z) : NULL);                                  \
-    }                                                                                                        \
-    PLAIN(name, (tn_tensor * x, tn_tensor * y, tn_tensor * z), ARGS(x, y, z))
+    }
 #include "../core/ops.def"
 
-tn_tensor *tn_cast_at(tn_tensor *x, tn_dtype dtype, const char *file, int line)
+TN_AT(tn_tensor *, cast, (x, dtype), tn_tensor *x, tn_dtype dtype)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(dtype), "cast", file, line, 1, 0, &x);
     if (sc.ok && (unsigned)dtype >= TN_DTYPE_COUNT)
         return tn_leave_error(&sc, TN_E_DTYPE, "unknown dtype %d", (int)dtype);
     return tn_leave(&sc, sc.ok ? tn_mk_cast(x, dtype) : NULL);
 }
-PLAIN(cast, (tn_tensor * x, tn_dtype dtype), ARGS(x, dtype))
 
 /* ---- with a C number ---- */
 
 #define WITH_NUMBER(name, op, a, b)                                                                          \
-    tn_tensor *tn_##name##_at(tn_tensor *x, tn_number v, const char *file, int line)                         \
+    TN_AT(tn_tensor *, name, (x, v), tn_tensor *x, tn_number v)                                              \
     {                                                                                                        \
         tn_scope sc = tn_enter_as(TN_ATTR_NUMBER(&v), #name, file, line, 1, 0, &x);                          \
         if (!sc.ok) return tn_leave(&sc, NULL);                                                              \
         tn_tensor *n = tn_mk_scalar(sc.g, v);                                                                \
         return tn_leave(&sc, tn_mk2(TN_OP_##op, a, b));                                                      \
-    }                                                                                                        \
-    PLAIN(name, (tn_tensor * x, tn_number v), ARGS(x, v))
+    }
 /* Sums and products of integers wrap around, and so does a number on its way into them. */
 WITH_NUMBER(add_scalar, add, x, n)
 WITH_NUMBER(sub_scalar, sub, x, n)
@@ -66,19 +59,18 @@ static tn_number held(const tn_tensor *x, tn_number v)
 }
 
 #define WITH_HELD(name, op)                                                                                  \
-    tn_tensor *tn_##name##_at(tn_tensor *x, tn_number v, const char *file, int line)                         \
+    TN_AT(tn_tensor *, name, (x, v), tn_tensor *x, tn_number v)                                              \
     {                                                                                                        \
         v = held(x, v);                                                                                      \
         tn_scope sc = tn_enter_as(TN_ATTR_NUMBER(&v), #name, file, line, 1, 0, &x);                          \
         return tn_leave(&sc, sc.ok ? tn_mk2(TN_OP_##op, x, tn_mk_scalar(sc.g, v)) : NULL);                   \
-    }                                                                                                        \
-    PLAIN(name, (tn_tensor * x, tn_number v), ARGS(x, v))
+    }
 WITH_HELD(maximum_scalar, maximum)
 WITH_HELD(minimum_scalar, minimum)
 
 /* And a comparison is one of i64. */
 #define COMPARED(name, op)                                                                                   \
-    tn_tensor *tn_##name##_at(tn_tensor *x, tn_number v, const char *file, int line)                         \
+    TN_AT(tn_tensor *, name, (x, v), tn_tensor *x, tn_number v)                                              \
     {                                                                                                        \
         bool wider = held(x, v).i != v.i;                                                                    \
         tn_op_key key = {.part = {&wider}, .bytes = {sizeof wider}, .number = &v};                           \
@@ -86,8 +78,7 @@ WITH_HELD(minimum_scalar, minimum)
         if (!sc.ok) return tn_leave(&sc, NULL);                                                              \
         tn_tensor *left = wider ? tn_mk_cast(x, TN_I64) : x;                                                 \
         return tn_leave(&sc, tn_mk2(TN_OP_##op, left, tn_mk_scalar(sc.g, v)));                               \
-    }                                                                                                        \
-    PLAIN(name, (tn_tensor * x, tn_number v), ARGS(x, v))
+    }
 COMPARED(eq_scalar, eq)
 COMPARED(lt_scalar, lt)
 COMPARED(gt_scalar, gt)
@@ -106,12 +97,11 @@ static tn_tensor *power(tn_tensor *x, tn_number v)
     return tn_mk2(TN_OP_pow, x, tn_mk_scalar(x->graph, v));
 }
 
-tn_tensor *tn_pow_scalar_at(tn_tensor *x, tn_number v, const char *file, int line)
+TN_AT(tn_tensor *, pow_scalar, (x, v), tn_tensor *x, tn_number v)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(v.f), v.i, v.is_int), "pow_scalar", file, line, 1, 0, &x);
     return tn_leave(&sc, sc.ok ? power(x, v) : NULL);
 }
-PLAIN(pow_scalar, (tn_tensor * x, tn_number v), ARGS(x, v))
 
 /* ---- composites. A rule of their own, from x alone, spares the values that the gradient derived row by row
  * would have forward write and backward read. Both see x wide. ---- */
@@ -121,14 +111,13 @@ PLAIN(pow_scalar, (tn_tensor * x, tn_number v), ARGS(x, v))
     {                                                                                                        \
         return (gin[0] = mul(wide(g), name##_slope(wide(r->args[0])))) != NULL;                              \
     }                                                                                                        \
-    tn_tensor *tn_##name##_at(tn_tensor *x, const char *file, int line)                                      \
+    TN_AT(tn_tensor *, name, (x), tn_tensor *x)                                                              \
     {                                                                                                        \
         tn_scope sc = tn_enter_as(TN_NO_ATTR, #name, file, line, 1, 0, &x);                                  \
         tn_tensor *out = sc.ok ? narrow(name(wide(x)), x->dtype) : NULL;                                     \
         tn_rule_set(out, sc.first, name##_rule, 1, &x);                                                      \
         return tn_leave(&sc, out);                                                                           \
-    }                                                                                                        \
-    PLAIN(name, (tn_tensor * x), ARGS(x))
+    }
 
 /* max(x, 0) + ln(1 + e^-|x|): no overflow on either side. Its slope is sigmoid, exact also at 0. */
 static tn_tensor *softplus(tn_tensor *x)
@@ -222,7 +211,7 @@ static bool swiglu_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     return !gate->graph->error.status;
 }
 
-tn_tensor *tn_swiglu_at(tn_tensor *gate, tn_tensor *x, const char *file, int line)
+TN_AT(tn_tensor *, swiglu, (gate, x), tn_tensor *gate, tn_tensor *x)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "swiglu", file, line, 2, 0, &gate, &x);
     if (sc.ok && !tn_same_shape(gate, x))
@@ -234,10 +223,9 @@ tn_tensor *tn_swiglu_at(tn_tensor *gate, tn_tensor *x, const char *file, int lin
     tn_rule_set(out, sc.first, swiglu_rule, 2, (tn_tensor *[]){gate, x});
     return tn_leave(&sc, out);
 }
-PLAIN(swiglu, (tn_tensor * gate, tn_tensor *x), ARGS(gate, x))
 
 /* a sigmoid(b), the halves of x */
-tn_tensor *tn_glu_at(tn_tensor *x, int axis, const char *file, int line)
+TN_AT(tn_tensor *, glu, (x, axis), tn_tensor *x, int axis)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(axis), "glu", file, line, 1, 0, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
@@ -249,10 +237,9 @@ tn_tensor *tn_glu_at(tn_tensor *x, int axis, const char *file, int line)
     tn_tensor *gate = tn_mk1(TN_OP_sigmoid, wide(right));
     return tn_leave(&sc, narrow(mul(wide(left), gate), x->dtype));
 }
-PLAIN(glu, (tn_tensor * x, int axis), ARGS(x, axis))
 
 /* The product is taken of min(x, 0) only, as in elu: where x is infinite its derivative would be NaN. */
-tn_tensor *tn_prelu_at(tn_tensor *x, tn_tensor *weight, const char *file, int line)
+TN_AT(tn_tensor *, prelu, (x, weight), tn_tensor *x, tn_tensor *weight)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "prelu", file, line, 2, 0, &x, &weight);
     if (!sc.ok) return tn_leave(&sc, NULL);
@@ -265,7 +252,6 @@ tn_tensor *tn_prelu_at(tn_tensor *x, tn_tensor *weight, const char *file, int li
     tn_tensor *up = gt(x, constant(x, 0));
     return tn_leave(&sc, where(up, x, mul(where(up, constant(x, 0), x), weight)));
 }
-PLAIN(prelu, (tn_tensor * x, tn_tensor *weight), ARGS(x, weight))
 
 /* x where column - row <= k, or >= k, else 0 */
 static tn_tensor *triangle(const char *name, tn_op keep, tn_tensor *x, int64_t k, const char *file, int line)
@@ -281,26 +267,24 @@ static tn_tensor *triangle(const char *name, tn_op keep, tn_tensor *x, int64_t k
 }
 
 #define TRIANGLE(name, keep)                                                                                 \
-    tn_tensor *tn_##name##_at(tn_tensor *x, int64_t diagonal, const char *file, int line)                    \
+    TN_AT(tn_tensor *, name, (x, diagonal), tn_tensor *x, int64_t diagonal)                                  \
     {                                                                                                        \
         return triangle(#name, keep, x, diagonal, file, line);                                               \
-    }                                                                                                        \
-    PLAIN(name, (tn_tensor * x, int64_t diagonal), ARGS(x, diagonal))
+    }
 TRIANGLE(tril, TN_OP_le)
 TRIANGLE(triu, TN_OP_ge)
 
-tn_tensor *tn_leaky_relu_at(tn_tensor *x, double slope, const char *file, int line)
+TN_AT(tn_tensor *, leaky_relu, (x, slope), tn_tensor *x, double slope)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(slope)), "leaky_relu", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
     tn_tensor *a = num(x, slope);
     return tn_leave(&sc, where(gt(x, constant(x, 0)), x, mul(x, a)));
 }
-PLAIN(leaky_relu, (tn_tensor * x, double slope), ARGS(x, slope))
 
 /* The exponent is taken of min(x, 0) only: where x is large e^x is not chosen, but its derivative times zero
  * would be NaN. */
-tn_tensor *tn_elu_at(tn_tensor *x, double alpha, const char *file, int line)
+TN_AT(tn_tensor *, elu, (x, alpha), tn_tensor *x, double alpha)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(alpha)), "elu", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
@@ -308,7 +292,6 @@ tn_tensor *tn_elu_at(tn_tensor *x, double alpha, const char *file, int line)
     tn_tensor *low = where(up, constant(x, 0), x);
     return tn_leave(&sc, where(up, x, mul(a, tn_mk1(TN_OP_expm1, low))));
 }
-PLAIN(elu, (tn_tensor * x, double alpha), ARGS(x, alpha))
 
 /* A bound that an integer dtype can have: what lies beyond it is the last that it holds, no number is no
  * bound. */
@@ -333,7 +316,7 @@ static bool clamp_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 }
 
 /* where(x < low, low, where(x > high, high, x)): NaN passes */
-tn_tensor *tn_clamp_at(tn_tensor *x, double low, double high, const char *file, int line)
+TN_AT(tn_tensor *, clamp, (x, low, high), tn_tensor *x, double low, double high)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(low), tn_bits(high)), "clamp", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
@@ -348,9 +331,8 @@ tn_tensor *tn_clamp_at(tn_tensor *x, double low, double high, const char *file, 
     if (!isnan(high)) tn_rule_save(r, 1, hi);
     return tn_leave(&sc, out);
 }
-PLAIN(clamp, (tn_tensor * x, double low, double high), ARGS(x, low, high))
 
-tn_tensor *tn_lerp_at(tn_tensor *x, tn_tensor *y, tn_tensor *weight, const char *file, int line)
+TN_AT(tn_tensor *, lerp, (x, y, weight), tn_tensor *x, tn_tensor *y, tn_tensor *weight)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "lerp", file, line, 3, 0, &x, &y, &weight);
     if (!sc.ok) return tn_leave(&sc, NULL);
@@ -358,9 +340,8 @@ tn_tensor *tn_lerp_at(tn_tensor *x, tn_tensor *y, tn_tensor *weight, const char 
     tn_tensor *from = wide(x), *far = mul(wide(weight), sub(wide(y), from));
     return tn_leave(&sc, narrow(add(from, far), d));
 }
-PLAIN(lerp, (tn_tensor * x, tn_tensor *y, tn_tensor *weight), ARGS(x, y, weight))
 
-tn_tensor *tn_detach_at(tn_tensor *x, const char *file, int line)
+TN_AT(tn_tensor *, detach, (x), tn_tensor *x)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "detach", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
@@ -369,4 +350,3 @@ tn_tensor *tn_detach_at(tn_tensor *x, const char *file, int line)
     sc.g->no_grad--;
     return tn_leave(&sc, n);
 }
-PLAIN(detach, (tn_tensor * x), ARGS(x))

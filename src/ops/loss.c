@@ -171,8 +171,8 @@ static tn_tensor *soft_cross_entropy(tn_tensor *x, tn_tensor *share, const tn_lo
     return axis ? finish(row, o->reduction, x->dtype) : row ? to_scalar(narrow(row, x->dtype)) : NULL;
 }
 
-tn_tensor *tn_cross_entropy_at(tn_tensor *logits, tn_tensor *labels, const tn_loss_options *options,
-                               const char *file, int line)
+TN_AT(tn_tensor *, cross_entropy, (logits, labels, options), tn_tensor *logits, tn_tensor *labels,
+      const tn_loss_options *options)
 {
     tn_scope sc =
         tn_enter_as(TN_ATTR_STRUCT(options, 0), "cross_entropy", file, line, 2, 0, &logits, &labels);
@@ -191,11 +191,9 @@ tn_tensor *tn_cross_entropy_at(tn_tensor *logits, tn_tensor *labels, const tn_lo
     }
     return tn_leave(&sc, sc.ok ? cross_entropy(&sc, exact(logits), labels, &o) : NULL);
 }
-PLAIN(cross_entropy, (tn_tensor * logits, tn_tensor *labels, const tn_loss_options *options),
-      (logits, labels, options, NULL, 0))
 
-tn_tensor *tn_nll_loss_at(tn_tensor *log_probs, tn_tensor *labels, const tn_loss_options *options,
-                          const char *file, int line)
+TN_AT(tn_tensor *, nll_loss, (log_probs, labels, options), tn_tensor *log_probs, tn_tensor *labels,
+      const tn_loss_options *options)
 {
     tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), "nll_loss", file, line, 2, 0, &log_probs, &labels);
     tn_loss_options o = loss_defaults(options);
@@ -206,8 +204,6 @@ tn_tensor *tn_nll_loss_at(tn_tensor *log_probs, tn_tensor *labels, const tn_loss
     row = where(r.counts, row, constant(row, 0));
     return tn_leave(&sc, reduce_rows(row, &r, &o, labels, log_probs->dtype, &count));
 }
-PLAIN(nll_loss, (tn_tensor * log_probs, tn_tensor *labels, const tn_loss_options *options),
-      (log_probs, labels, options, NULL, 0))
 
 /* ---- elementwise losses ---- */
 
@@ -329,13 +325,11 @@ static tn_tensor *bce(tn_tensor *x, tn_tensor *y, const tn_loss_options *o, tn_d
 }
 
 #define PAIR_LOSS(name, fn)                                                                                  \
-    tn_tensor *tn_##name##_at(tn_tensor *x, tn_tensor *target, const tn_loss_options *options,               \
-                              const char *file, int line)                                                    \
+    TN_AT(tn_tensor *, name, (x, target, options), tn_tensor *x, tn_tensor *target,                          \
+          const tn_loss_options *options)                                                                    \
     {                                                                                                        \
         return pair_loss(#name, fn, x, target, options, file, line);                                         \
-    }                                                                                                        \
-    PLAIN(name, (tn_tensor * x, tn_tensor * target, const tn_loss_options *options),                         \
-          (x, target, options, NULL, 0))
+    }
 PAIR_LOSS(mse_loss, squared)
 PAIR_LOSS(l1_loss, absolute)
 PAIR_LOSS(bce_with_logits, bce)
@@ -367,8 +361,7 @@ static bool cosine_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     return !c->graph->error.status;
 }
 
-tn_tensor *tn_cosine_similarity_at(tn_tensor *x, tn_tensor *y, int axis, double eps, const char *file,
-                                   int line)
+TN_AT(tn_tensor *, cosine_similarity, (x, y, axis, eps), tn_tensor *x, tn_tensor *y, int axis, double eps)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(axis, tn_bits(eps)), "cosine_similarity", file, line, 2, 0, &x, &y);
     if (!sc.ok) return tn_leave(&sc, NULL);
@@ -398,7 +391,6 @@ tn_tensor *tn_cosine_similarity_at(tn_tensor *x, tn_tensor *y, int axis, double 
     rule->num[0] = least;
     return tn_leave(&sc, out);
 }
-PLAIN(cosine_similarity, (tn_tensor * x, tn_tensor *y, int axis, double eps), (x, y, axis, eps, NULL, 0))
 
 /* The euclidean norm of x - y + eps over the last axis. */
 static tn_tensor *distance(tn_tensor *x, tn_tensor *y, double eps)
@@ -407,8 +399,8 @@ static tn_tensor *distance(tn_tensor *x, tn_tensor *y, double eps)
     return d ? tn_mk1(TN_OP_sqrt, total(square(d), 1u << (d->ndim - 1))) : NULL;
 }
 
-tn_tensor *tn_triplet_margin_loss_at(tn_tensor *anchor, tn_tensor *positive, tn_tensor *negative,
-                                     const tn_loss_options *options, const char *file, int line)
+TN_AT(tn_tensor *, triplet_margin_loss, (anchor, positive, negative, options), tn_tensor *anchor,
+      tn_tensor *positive, tn_tensor *negative, const tn_loss_options *options)
 {
     tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), "triplet_margin_loss", file, line, 3, 0, &anchor,
                               &positive, &negative);
@@ -429,13 +421,10 @@ tn_tensor *tn_triplet_margin_loss_at(tn_tensor *anchor, tn_tensor *positive, tn_
     each = each ? drop_axes(each, 1u << (each->ndim - 1)) : NULL;
     return tn_leave(&sc, finish(each, o.reduction, d));
 }
-PLAIN(triplet_margin_loss,
-      (tn_tensor * anchor, tn_tensor *positive, tn_tensor *negative, const tn_loss_options *options),
-      (anchor, positive, negative, options, NULL, 0))
 
 /* ---- accuracy ---- */
 
-tn_tensor *tn_accuracy_at(tn_tensor *logits, tn_tensor *labels, const char *file, int line)
+TN_AT(tn_tensor *, accuracy, (logits, labels), tn_tensor *logits, tn_tensor *labels)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "accuracy", file, line, 2, 0, &logits, &labels);
     tn_loss_options o = {.reduction = TN_REDUCE_MEAN};
@@ -448,4 +437,3 @@ tn_tensor *tn_accuracy_at(tn_tensor *logits, tn_tensor *labels, const char *file
     sc.g->no_grad--;
     return tn_leave(&sc, out);
 }
-PLAIN(accuracy, (tn_tensor * logits, tn_tensor *labels), (logits, labels, NULL, 0))

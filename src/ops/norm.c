@@ -88,13 +88,12 @@ tn_tensor *tn_log_softmax_of(tn_tensor *x, int axis)
 }
 
 #define ALONG_AXIS(name, of)                                                                                 \
-    tn_tensor *tn_##name##_at(tn_tensor *x, int axis, const char *file, int line)                            \
+    TN_AT(tn_tensor *, name, (x, axis), tn_tensor *x, int axis)                                              \
     {                                                                                                        \
         tn_scope sc = tn_enter_as(TN_ATTR(axis), #name, file, line, 1, 0, &x);                               \
         int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;                                                         \
         return tn_leave(&sc, a < 0 ? NULL : of(exact(x), a));                                                \
-    }                                                                                                        \
-    PLAIN(name, (tn_tensor * x, int axis), (x, axis, NULL, 0))
+    }
 ALONG_AXIS(softmax, tn_softmax_of)
 ALONG_AXIS(log_softmax, tn_log_softmax_of)
 
@@ -217,8 +216,8 @@ static tn_tensor *normalise(tn_tensor *x, uint32_t mask, double eps, tn_tensor *
     return out;
 }
 
-tn_tensor *tn_layer_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_norm_options *options,
-                            const char *file, int line)
+TN_AT(tn_tensor *, layer_norm, (x, weight, bias, options), tn_tensor *x, tn_tensor *weight, tn_tensor *bias,
+      const tn_norm_options *options)
 {
     tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), "layer_norm", file, line, 1, 2, &x, &weight, &bias);
     norm_args o;
@@ -230,8 +229,6 @@ tn_tensor *tn_layer_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, co
     uint32_t mask = ((1u << k) - 1) << (x->ndim - k);
     return tn_leave(&sc, normalise(floating(x), mask, o.eps, weight, bias));
 }
-PLAIN(layer_norm, (tn_tensor * x, tn_tensor *weight, tn_tensor *bias, const tn_norm_options *options),
-      (x, weight, bias, options, NULL, 0))
 
 /* h = x rstd, u = g w: dx = rstd (u - h mean(u h)) */
 static bool rms_norm_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
@@ -247,8 +244,8 @@ static bool rms_norm_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     return !x->graph->error.status;
 }
 
-tn_tensor *tn_rms_norm_at(tn_tensor *x, tn_tensor *weight, const tn_norm_options *options, const char *file,
-                          int line)
+TN_AT(tn_tensor *, rms_norm, (x, weight, options), tn_tensor *x, tn_tensor *weight,
+      const tn_norm_options *options)
 {
     tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), "rms_norm", file, line, 1, 1, &x, &weight);
     norm_args o;
@@ -269,11 +266,9 @@ tn_tensor *tn_rms_norm_at(tn_tensor *x, tn_tensor *weight, const tn_norm_options
     tn_rule_save(r, 0, rstd);
     return tn_leave(&sc, out);
 }
-PLAIN(rms_norm, (tn_tensor * x, tn_tensor *weight, const tn_norm_options *options),
-      (x, weight, options, NULL, 0))
 
-tn_tensor *tn_group_norm_at(tn_tensor *x, int groups, tn_tensor *weight, tn_tensor *bias,
-                            const tn_norm_options *options, const char *file, int line)
+TN_AT(tn_tensor *, group_norm, (x, groups, weight, bias, options), tn_tensor *x, int groups,
+      tn_tensor *weight, tn_tensor *bias, const tn_norm_options *options)
 {
     tn_scope sc =
         tn_enter_as(TN_ATTR_STRUCT(options, groups), "group_norm", file, line, 1, 2, &x, &weight, &bias);
@@ -295,9 +290,6 @@ tn_tensor *tn_group_norm_at(tn_tensor *x, int groups, tn_tensor *weight, tn_tens
     if (bias) bias = tn_mk_reshape(bias, 2, affine);
     return tn_leave(&sc, tn_mk_reshape(normalise(xf, mask, o.eps, weight, bias), n, x->shape));
 }
-PLAIN(group_norm,
-      (tn_tensor * x, int groups, tn_tensor *weight, tn_tensor *bias, const tn_norm_options *options),
-      (x, groups, weight, bias, options, NULL, 0))
 
 /* ---- batch_norm ---- */
 
@@ -365,9 +357,9 @@ static bool channel_vector(const tn_tensor *x, const tn_tensor *v, const char *w
     return fits_trailing(x, v, 1, what);
 }
 
-tn_tensor *tn_batch_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, tn_tensor *running_mean,
-                            tn_tensor *running_var, const tn_norm_options *options, const char *file,
-                            int line)
+TN_AT(tn_tensor *, batch_norm, (x, weight, bias, running_mean, running_var, options), tn_tensor *x,
+      tn_tensor *weight, tn_tensor *bias, tn_tensor *running_mean, tn_tensor *running_var,
+      const tn_norm_options *options)
 {
     const double share = options && options->sync ? tn_rank_weight(tn_slot_session(x)) : 1;
     tn_tensor *run[2] = {running_mean, running_var}, *now[2] = {running_mean, running_var};
@@ -425,10 +417,6 @@ tn_tensor *tn_batch_norm_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, tn
     }
     return tn_leave(&sc, out);
 }
-PLAIN(batch_norm,
-      (tn_tensor * x, tn_tensor *weight, tn_tensor *bias, tn_tensor *running_mean, tn_tensor *running_var,
-       const tn_norm_options *options),
-      (x, weight, bias, running_mean, running_var, options, NULL, 0))
 
 /* ---- dropout ---- */
 
@@ -441,7 +429,7 @@ tn_tensor *tn_dropout_of(tn_tensor *x, double p)
     return where(keep, mul(x, num(x, p < 1 ? 1 / (1 - p) : 0)), constant(x, 0));
 }
 
-tn_tensor *tn_dropout_at(tn_tensor *x, double p, const char *file, int line)
+TN_AT(tn_tensor *, dropout, (x, p), tn_tensor *x, double p)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(p)), "dropout", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
@@ -449,4 +437,3 @@ tn_tensor *tn_dropout_at(tn_tensor *x, double p, const char *file, int line)
     if (!sc.g->training || p == 0) return tn_leave(&sc, x);
     return tn_leave(&sc, tn_dropout_of(x, p));
 }
-PLAIN(dropout, (tn_tensor * x, double p), (x, p, NULL, 0))

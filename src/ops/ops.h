@@ -12,13 +12,6 @@
 #include "../core/notation.h"
 #include "../runtime/session.h"
 
-/* tn_NAME without a place is tn_NAME_at with none: PLAIN(exp, (tn_tensor *x), (x, NULL, 0)). */
-#define PLAIN(name, params, args)                                                                            \
-    tn_tensor *tn_##name params                                                                              \
-    {                                                                                                        \
-        return tn_##name##_at args;                                                                          \
-    }
-
 /* A number that is an argument of the kernel: its text does not depend on it, nor does the plan. */
 static inline tn_tensor *num(const tn_tensor *x, double v)
 {

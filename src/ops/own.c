@@ -347,7 +347,7 @@ static tn_tensor *by_function(const tn_own *o, tn_tensor **x, const double *numb
     return tn_mk_cast(out, result);
 }
 
-tn_tensor *tn_apply_with_at(tn_own *op, const tn_operands *operands, const char *file, int line)
+TN_AT(tn_tensor *, apply_with, (op, operands), tn_own *op, const tn_operands *operands)
 {
     tn_operands given = {.size = sizeof given};
     if (!op) return NULL;
@@ -373,9 +373,4 @@ tn_tensor *tn_apply_with_at(tn_own *op, const tn_operands *operands, const char 
     if (sc.g->session != op->s)
         return tn_leave(&sc, tn_error_set(sc.g, TN_E_SESSION, "it was defined in another session"));
     return tn_leave(&sc, (op->host.forward ? by_function : by_formula)(op, x, given.numbers));
-}
-
-tn_tensor *tn_apply_with(tn_own *op, const tn_operands *operands)
-{
-    return tn_apply_with_at(op, operands, NULL, 0);
 }

@@ -27,16 +27,15 @@ static tn_tensor *matmul(tn_tensor *x, tn_tensor *y, tn_tensor *bias)
     return out;
 }
 
-tn_tensor *tn_matmul_at(tn_tensor *x, tn_tensor *y, const char *file, int line)
+TN_AT(tn_tensor *, matmul, (x, y), tn_tensor *x, tn_tensor *y)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "matmul", file, line, 2, 0, &x, &y);
     tn_tensor *whole = sc.ok ? tn_attention_written(x, y) : NULL;
     if (whole || !sc.ok || sc.g->error.status) return tn_leave(&sc, whole);
     return tn_leave(&sc, matmul(x, y, NULL));
 }
-PLAIN(matmul, (tn_tensor * x, tn_tensor *y), (x, y, NULL, 0))
 
-tn_tensor *tn_affine_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const char *file, int line)
+TN_AT(tn_tensor *, affine, (x, weight, bias), tn_tensor *x, tn_tensor *weight, tn_tensor *bias)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "affine", file, line, 2, 1, &x, &weight, &bias);
     if (!sc.ok) return tn_leave(&sc, NULL);
@@ -47,7 +46,6 @@ tn_tensor *tn_affine_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const 
     weight = tn_mk_cast(weight, d); /* as it lies */
     return tn_leave(&sc, matmul(x, tn_mk_swap(weight, 0, 1), bias));
 }
-PLAIN(affine, (tn_tensor * x, tn_tensor *weight, tn_tensor *bias), (x, weight, bias, NULL, 0))
 
 /* ---- convolution and pooling ---- */
 
@@ -128,8 +126,8 @@ static tn_tensor *convolved1(tn_tensor *x, tn_tensor *w, tn_tensor *bias, const 
 }
 
 #define CONV(name, ...)                                                                                      \
-    tn_tensor *tn_##name##_at(tn_tensor *x, tn_tensor *weight, tn_tensor *bias,                              \
-                              const tn_conv2d_options *options, const char *file, int line)                  \
+    TN_AT(tn_tensor *, name, (x, weight, bias, options), tn_tensor *x, tn_tensor *weight, tn_tensor *bias,   \
+          const tn_conv2d_options *options)                                                                  \
     {                                                                                                        \
         tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), #name, file, line, 2, 1, &x, &weight, &bias);  \
         if (!sc.ok) return tn_leave(&sc, NULL);                                                              \
@@ -137,9 +135,7 @@ static tn_tensor *convolved1(tn_tensor *x, tn_tensor *w, tn_tensor *bias, const 
         const int output_pad[2] = {options ? options->output_pad : 0, options ? options->output_pad : 0};    \
         (void)a, (void)output_pad;                                                                           \
         return tn_leave(&sc, __VA_ARGS__);                                                                   \
-    }                                                                                                        \
-    PLAIN(name, (tn_tensor * x, tn_tensor * weight, tn_tensor * bias, const tn_conv2d_options *options),     \
-          (x, weight, bias, options, NULL, 0))
+    }
 CONV(conv2d, convolved(x, weight, bias, &a, NULL))
 CONV(conv_transpose2d, convolved(x, weight, bias, &a, output_pad))
 CONV(conv1d, convolved1(x, weight, bias, options, false))
@@ -190,16 +186,14 @@ static bool pool_geometry(tn_tensor *x, int window, const tn_pool2d_options *opt
     return true;
 }
 
-tn_tensor *tn_max_pool2d_at(tn_tensor *x, int window, const tn_pool2d_options *options, const char *file,
-                            int line)
+TN_AT(tn_tensor *, max_pool2d, (x, window, options), tn_tensor *x, int window,
+      const tn_pool2d_options *options)
 {
     tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, window), "max_pool2d", file, line, 1, 0, &x);
     tn_pool_attr a;
     if (!sc.ok || !pool_geometry(x, window, options, &a)) return tn_leave(&sc, NULL);
     return tn_leave(&sc, tn_mk_pool(TN_OP_pool_max, x, NULL, &a));
 }
-PLAIN(max_pool2d, (tn_tensor * x, int window, const tn_pool2d_options *options),
-      (x, window, options, NULL, 0))
 
 /* Returns how many elements each window averages: window^2, but near an edge only those that lie in the image
  * (and, if counted, in the symmetric padding; never those that ceil mode hangs over). */
@@ -219,8 +213,8 @@ static tn_tensor *pool_counts(tn_graph *g, const tn_pool_attr *a, int64_t pad, b
     return mul(n[0], n[1]);
 }
 
-tn_tensor *tn_avg_pool2d_at(tn_tensor *x, int window, const tn_pool2d_options *options, const char *file,
-                            int line)
+TN_AT(tn_tensor *, avg_pool2d, (x, window, options), tn_tensor *x, int window,
+      const tn_pool2d_options *options)
 {
     tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, window), "avg_pool2d", file, line, 1, 0, &x);
     tn_pool_attr a;
@@ -233,10 +227,8 @@ tn_tensor *tn_avg_pool2d_at(tn_tensor *x, int window, const tn_pool2d_options *o
                            : tn_mk2(TN_OP_div, sum, pool_counts(sc.g, &a, pad, exclude));
     return tn_leave(&sc, narrow(mean, x->dtype));
 }
-PLAIN(avg_pool2d, (tn_tensor * x, int window, const tn_pool2d_options *options),
-      (x, window, options, NULL, 0))
 
-tn_tensor *tn_global_avg_pool2d_at(tn_tensor *x, const char *file, int line)
+TN_AT(tn_tensor *, global_avg_pool2d, (x), tn_tensor *x)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "global_avg_pool2d", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
@@ -246,20 +238,18 @@ tn_tensor *tn_global_avg_pool2d_at(tn_tensor *x, const char *file, int line)
     tn_tensor *m = narrow(mul(total(x, 6u), num(x, 1 / n)), x->dtype);
     return tn_leave(&sc, tn_mk_reshape(m, 2, (const int64_t[]){x->shape[0], x->shape[3]}));
 }
-PLAIN(global_avg_pool2d, (tn_tensor * x), (x, NULL, 0))
 
 /* ---- indexing ---- */
 
-tn_tensor *tn_gather_at(tn_tensor *x, int axis, tn_tensor *index, const char *file, int line)
+TN_AT(tn_tensor *, gather, (x, axis, index), tn_tensor *x, int axis, tn_tensor *index)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(axis), "gather", file, line, 2, 0, &x, &index);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     return tn_leave(&sc, a < 0 ? NULL : tn_mk_gather(x, a, index));
 }
-PLAIN(gather, (tn_tensor * x, int axis, tn_tensor *index), (x, axis, index, NULL, 0))
 
-tn_tensor *tn_scatter_add_at(tn_tensor *x, int axis, tn_tensor *index, tn_tensor *src, const char *file,
-                             int line)
+TN_AT(tn_tensor *, scatter_add, (x, axis, index, src), tn_tensor *x, int axis, tn_tensor *index,
+      tn_tensor *src)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(axis), "scatter_add", file, line, 3, 0, &x, &index, &src);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
@@ -268,16 +258,13 @@ tn_tensor *tn_scatter_add_at(tn_tensor *x, int axis, tn_tensor *index, tn_tensor
     tn_tensor *added = tn_mk_scatter_add(src, a, index, x->ndim, x->shape);
     return tn_leave(&sc, narrow(add(wide(x), added), x->dtype));
 }
-PLAIN(scatter_add, (tn_tensor * x, int axis, tn_tensor *index, tn_tensor *src),
-      (x, axis, index, src, NULL, 0))
 
-tn_tensor *tn_index_select_at(tn_tensor *x, int axis, tn_tensor *index, const char *file, int line)
+TN_AT(tn_tensor *, index_select, (x, axis, index), tn_tensor *x, int axis, tn_tensor *index)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(axis), "index_select", file, line, 2, 0, &x, &index);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     return tn_leave(&sc, a < 0 ? NULL : tn_mk_index_select(x, a, index));
 }
-PLAIN(index_select, (tn_tensor * x, int axis, tn_tensor *index), (x, axis, index, NULL, 0))
 
 /* Returns true where start and length lie in the axis, or x or the axis are missing, which other checks
  * report. */
@@ -291,7 +278,7 @@ static bool narrow_fits(const tn_tensor *handle, int axis, int64_t start, int64_
 
 /* Rows at computed positions, as the offset of a view would be part of the plan. The start is no part of the
  * key either: a call whose start does not fit goes without one, or it would pass for the call before. */
-tn_tensor *tn_narrow_at(tn_tensor *x, int axis, int64_t start, int64_t length, const char *file, int line)
+TN_AT(tn_tensor *, narrow, (x, axis, start, length), tn_tensor *x, int axis, int64_t start, int64_t length)
 {
     const tn_number first = tn_number_i(start);
     const int64_t attr[] = {axis, length};
@@ -311,9 +298,8 @@ tn_tensor *tn_narrow_at(tn_tensor *x, int axis, int64_t start, int64_t length, c
     if (rows) rows->attr->in_range = true;
     return tn_leave(&sc, rows);
 }
-PLAIN(narrow, (tn_tensor * x, int axis, int64_t start, int64_t length), (x, axis, start, length, NULL, 0))
 
-tn_tensor *tn_embedding_at(tn_tensor *weight, tn_tensor *index, const char *file, int line)
+TN_AT(tn_tensor *, embedding, (weight, index), tn_tensor *weight, tn_tensor *index)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "embedding", file, line, 2, 0, &weight, &index);
     if (!sc.ok) return tn_leave(&sc, NULL);
@@ -326,9 +312,8 @@ tn_tensor *tn_embedding_at(tn_tensor *weight, tn_tensor *index, const char *file
     tn_tensor *rows = tn_mk_index_select(weight, 0, tn_mk_reshape(index, 1, &n));
     return tn_leave(&sc, tn_mk_reshape(rows, index->ndim + 1, shape));
 }
-PLAIN(embedding, (tn_tensor * weight, tn_tensor *index), (weight, index, NULL, 0))
 
-tn_tensor *tn_one_hot_at(tn_tensor *index, int64_t classes, const char *file, int line)
+TN_AT(tn_tensor *, one_hot, (index, classes), tn_tensor *index, int64_t classes)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(classes), "one_hot", file, line, 1, 0, &index);
     if (!sc.ok) return tn_leave(&sc, NULL);
@@ -343,4 +328,3 @@ tn_tensor *tn_one_hot_at(tn_tensor *index, int64_t classes, const char *file, in
     tn_tensor *at = tn_mk_iota(sc.g, index->ndim, index->ndim + 1, shape, index->dtype);
     return tn_leave(&sc, tn_mk_cast(eq(unsqueeze(index, index->ndim), at), TN_F32));
 }
-PLAIN(one_hot, (tn_tensor * index, int64_t classes), (index, classes, NULL, 0))

@@ -2,7 +2,7 @@
 #include "../../include/tensor_extend.h"
 #include "ops.h"
 
-tn_tensor *tn_mean_over_ranks_at(tn_tensor *x, const char *file, int line)
+TN_AT(tn_tensor *, mean_over_ranks, (x), tn_tensor *x)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "mean_over_ranks", file, line, 1, 0, &x);
     x = sc.ok ? floating(x) : NULL;
@@ -13,7 +13,6 @@ tn_tensor *tn_mean_over_ranks_at(tn_tensor *x, const char *file, int line)
     x = x ? tn_mk_ranks_mean(x) : NULL;
     return tn_leave(&sc, x ? tn_mk_cast(x, d) : NULL);
 }
-PLAIN(mean_over_ranks, (tn_tensor * x), (x, NULL, 0))
 
 tn_tensor *tn_reduce_scatter(tn_tensor *x)
 {

@@ -241,22 +241,18 @@ static tn_tensor *sequence(tn_graph *g, bool lstm, tn_tensor **in)
     return out;
 }
 
-tn_tensor *tn_lstm_at(tn_tensor *gates, tn_tensor *weight, tn_tensor *bias, tn_tensor *h, tn_tensor *c,
-                      const char *file, int line)
+TN_AT(tn_tensor *, lstm, (gates, weight, bias, h, c), tn_tensor *gates, tn_tensor *weight, tn_tensor *bias,
+      tn_tensor *h, tn_tensor *c)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "lstm", file, line, 2, 3, &gates, &weight, &bias, &h, &c);
     tn_tensor *in[5] = {gates, weight, bias, h, c};
     return tn_leave(&sc, sc.ok && fit(sc.g, 4, in, 5) ? sequence(sc.g, true, in) : NULL);
 }
-PLAIN(lstm, (tn_tensor * gates, tn_tensor *weight, tn_tensor *bias, tn_tensor *h, tn_tensor *c),
-      (gates, weight, bias, h, c, NULL, 0))
 
-tn_tensor *tn_gru_at(tn_tensor *gates, tn_tensor *weight, tn_tensor *bias, tn_tensor *h, const char *file,
-                     int line)
+TN_AT(tn_tensor *, gru, (gates, weight, bias, h), tn_tensor *gates, tn_tensor *weight, tn_tensor *bias,
+      tn_tensor *h)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "gru", file, line, 2, 2, &gates, &weight, &bias, &h);
     tn_tensor *in[4] = {gates, weight, bias, h};
     return tn_leave(&sc, sc.ok && fit(sc.g, 3, in, 4) ? sequence(sc.g, false, in) : NULL);
 }
-PLAIN(gru, (tn_tensor * gates, tn_tensor *weight, tn_tensor *bias, tn_tensor *h),
-      (gates, weight, bias, h, NULL, 0))

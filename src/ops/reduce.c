@@ -4,9 +4,6 @@
 
 #include "ops.h"
 
-#define AXES_ARGS   (x, naxes, axes, keepdim, NULL, 0)
-#define AXES_PARAMS (tn_tensor * x, int naxes, const int *axes, bool keepdim)
-
 typedef tn_tensor *reduce_fn(tn_tensor *x, uint32_t mask, int64_t n, double extra);
 
 static tn_tensor *reduced(const char *name, reduce_fn *fn, tn_tensor *x, int naxes, const int *axes,
@@ -162,12 +159,11 @@ static tn_tensor *all(tn_tensor *x, uint32_t mask, int64_t n, double extra)
 }
 
 #define REDUCTION(name)                                                                                      \
-    tn_tensor *tn_##name##_at(tn_tensor *x, int naxes, const int *axes, bool keepdim, const char *file,      \
-                              int line)                                                                      \
+    TN_AT(tn_tensor *, name, (x, naxes, axes, keepdim), tn_tensor *x, int naxes, const int *axes,            \
+          bool keepdim)                                                                                      \
     {                                                                                                        \
         return reduced(#name, name, x, naxes, axes, keepdim, 0, file, line);                                 \
-    }                                                                                                        \
-    PLAIN(name, AXES_PARAMS, AXES_ARGS)
+    }
 REDUCTION(sum)
 REDUCTION(mean)
 REDUCTION(prod)
@@ -178,14 +174,10 @@ REDUCTION(any)
 REDUCTION(all)
 
 #define SPREAD(name)                                                                                         \
-    tn_tensor *tn_##name##_at(tn_tensor *x, int naxes, const int *axes, bool keepdim, int correction,        \
-                              const char *file, int line)                                                    \
+    TN_AT(tn_tensor *, name, (x, naxes, axes, keepdim, correction), tn_tensor *x, int naxes,                 \
+          const int *axes, bool keepdim, int correction)                                                     \
     {                                                                                                        \
         return reduced(#name, name, x, naxes, axes, keepdim, correction, file, line);                        \
-    }                                                                                                        \
-    tn_tensor *tn_##name(tn_tensor *x, int naxes, const int *axes, bool keepdim, int correction)             \
-    {                                                                                                        \
-        return tn_##name##_at(x, naxes, axes, keepdim, correction, NULL, 0);                                 \
     }
 SPREAD(var)
 SPREAD(std)
@@ -200,24 +192,21 @@ static tn_tensor *arg(const char *name, tn_op op, tn_tensor *x, int axis, bool k
     return tn_leave(&sc, keepdim ? out : drop_axes(out, 1u << a));
 }
 
-tn_tensor *tn_argmax_at(tn_tensor *x, int axis, bool keepdim, const char *file, int line)
+TN_AT(tn_tensor *, argmax, (x, axis, keepdim), tn_tensor *x, int axis, bool keepdim)
 {
     return arg("argmax", TN_OP_reduce_argmax, x, axis, keepdim, file, line);
 }
-PLAIN(argmax, (tn_tensor * x, int axis, bool keepdim), (x, axis, keepdim, NULL, 0))
 
-tn_tensor *tn_argmin_at(tn_tensor *x, int axis, bool keepdim, const char *file, int line)
+TN_AT(tn_tensor *, argmin, (x, axis, keepdim), tn_tensor *x, int axis, bool keepdim)
 {
     return arg("argmin", TN_OP_reduce_argmin, x, axis, keepdim, file, line);
 }
-PLAIN(argmin, (tn_tensor * x, int axis, bool keepdim), (x, axis, keepdim, NULL, 0))
 
 #define TN_SCAN(name, ...)                                                                                   \
-    tn_tensor *tn_##name##_at(tn_tensor *x, int axis, const char *file, int line)                            \
+    TN_AT(tn_tensor *, name, (x, axis), tn_tensor *x, int axis)                                              \
     {                                                                                                        \
         tn_scope sc = tn_enter_as(TN_ATTR(axis), #name, file, line, 1, 0, &x);                               \
         int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;                                                         \
         return tn_leave(&sc, a < 0 ? NULL : tn_mk_scan(TN_OP_##name, x, a, false));                          \
-    }                                                                                                        \
-    PLAIN(name, (tn_tensor * x, int axis), (x, axis, NULL, 0))
+    }
 #include "../core/ops.def"

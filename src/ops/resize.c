@@ -49,7 +49,7 @@ static tn_tensor *nearest(tn_tensor *x, int axis, int64_t count)
     return lines(x, axis, tn_mk1(TN_OP_floor, tn_mk2(TN_OP_div, at, number64(g, (double)count))));
 }
 
-tn_tensor *tn_resize_nearest_at(tn_tensor *x, int64_t height, int64_t width, const char *file, int line)
+TN_AT(tn_tensor *, resize_nearest, (x, height, width), tn_tensor *x, int64_t height, int64_t width)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(height, width), "resize_nearest", file, line, 1, 0, &x);
     if (!sc.ok || !image_fits(x, height, width)) return tn_leave(&sc, NULL);
@@ -59,7 +59,6 @@ tn_tensor *tn_resize_nearest_at(tn_tensor *x, int64_t height, int64_t width, con
     x = nearest(wide(x), 1, height); /* its gradient is a sum along one axis and then along the other */
     return tn_leave(&sc, x ? narrow(nearest(x, 2, width), d) : NULL);
 }
-PLAIN(resize_nearest, (tn_tensor * x, int64_t height, int64_t width), (x, height, width, NULL, 0))
 
 /* ---- bilinear: between the lines on both sides of (i + 1/2) * old / new - 1/2 ---- */
 
@@ -84,8 +83,8 @@ static tn_tensor *between(tn_tensor *x, int axis, int64_t count, bool corners)
     return add(from, mul(sub(lines(x, axis, high), from), share));
 }
 
-tn_tensor *tn_resize_bilinear_at(tn_tensor *x, int64_t height, int64_t width, bool align_corners,
-                                 const char *file, int line)
+TN_AT(tn_tensor *, resize_bilinear, (x, height, width, align_corners), tn_tensor *x, int64_t height,
+      int64_t width, bool align_corners)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(height, width, align_corners), "resize_bilinear", file, line, 1, 0, &x);
     if (!sc.ok || !image_fits(x, height, width)) return tn_leave(&sc, NULL);
@@ -96,5 +95,3 @@ tn_tensor *tn_resize_bilinear_at(tn_tensor *x, int64_t height, int64_t width, bo
     if (y) y = between(y, 2, width, align_corners);
     return tn_leave(&sc, narrow(y, d));
 }
-PLAIN(resize_bilinear, (tn_tensor * x, int64_t height, int64_t width, bool align_corners),
-      (x, height, width, align_corners, NULL, 0))

@@ -39,8 +39,7 @@ static bool rotary_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     return (gin[0] = turned(g, r->saved[0], r->num[0], r->whole[0], true)) != NULL;
 }
 
-tn_tensor *tn_rotary_at(tn_tensor *x, int64_t start, const tn_rotary_options *options, const char *file,
-                        int line)
+TN_AT(tn_tensor *, rotary, (x, start, options), tn_tensor *x, int64_t start, const tn_rotary_options *options)
 {
     tn_rotary_options o = {0};
     if (options) o = *options;
@@ -64,4 +63,3 @@ tn_tensor *tn_rotary_at(tn_tensor *x, int64_t start, const tn_rotary_options *op
     r->whole[0] = o.interleaved;
     return tn_leave(&sc, out);
 }
-PLAIN(rotary, (tn_tensor * x, int64_t start, const tn_rotary_options *options), (x, start, options, NULL, 0))

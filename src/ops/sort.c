@@ -20,16 +20,15 @@ static int leave(tn_scope *sc, tn_tensor **made, tn_tensor **values, tn_tensor *
     return status;
 }
 
-tn_tensor *tn_argsort_at(tn_tensor *x, int axis, bool descending, const char *file, int line)
+TN_AT(tn_tensor *, argsort, (x, axis, descending), tn_tensor *x, int axis, bool descending)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(axis, descending), "argsort", file, line, 1, 0, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
     return tn_leave(&sc, a < 0 ? NULL : tn_mk_sort(x, a, x->shape[a], descending));
 }
-PLAIN(argsort, (tn_tensor * x, int axis, bool descending), (x, axis, descending, NULL, 0))
 
-int tn_sort_at(tn_tensor *x, int axis, bool descending, tn_tensor **values, tn_tensor **indices,
-               const char *file, int line)
+TN_AT(int, sort, (x, axis, descending, values, indices), tn_tensor *x, int axis, bool descending,
+      tn_tensor **values, tn_tensor **indices)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(axis, descending), "sort", file, line, 1, 0, &x);
     tn_tensor *made[2] = {NULL};
@@ -38,13 +37,8 @@ int tn_sort_at(tn_tensor *x, int axis, bool descending, tn_tensor **values, tn_t
     return leave(&sc, made, values, indices);
 }
 
-int tn_sort(tn_tensor *x, int axis, bool descending, tn_tensor **values, tn_tensor **indices)
-{
-    return tn_sort_at(x, axis, descending, values, indices, NULL, 0);
-}
-
-int tn_topk_at(tn_tensor *x, int64_t k, int axis, bool smallest, tn_tensor **values, tn_tensor **indices,
-               const char *file, int line)
+TN_AT(int, topk, (x, k, axis, smallest, values, indices), tn_tensor *x, int64_t k, int axis, bool smallest,
+      tn_tensor **values, tn_tensor **indices)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(k, axis, smallest), "topk", file, line, 1, 0, &x);
     tn_tensor *made[2] = {NULL};
@@ -56,9 +50,4 @@ int tn_topk_at(tn_tensor *x, int64_t k, int axis, bool smallest, tn_tensor **val
     }
     if (a >= 0) ordered(x, a, k, !smallest, made);
     return leave(&sc, made, values, indices);
-}
-
-int tn_topk(tn_tensor *x, int64_t k, int axis, bool smallest, tn_tensor **values, tn_tensor **indices)
-{
-    return tn_topk_at(x, k, axis, smallest, values, indices, NULL, 0);
 }

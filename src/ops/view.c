@@ -14,7 +14,7 @@ static bool too_many(tn_graph *g, int ndim, const void *list)
     return true;
 }
 
-tn_tensor *tn_reshape_at(tn_tensor *x, int ndim, const int64_t *shape, const char *file, int line)
+TN_AT(tn_tensor *, reshape, (x, ndim, shape), tn_tensor *x, int ndim, const int64_t *shape)
 {
     tn_scope sc = tn_enter_as(TN_ATTR_LIST(shape, ndim, ndim), "reshape", file, line, 1, 0, &x);
     if (!sc.ok || too_many(sc.g, ndim, shape)) return tn_leave(&sc, NULL);
@@ -36,9 +36,8 @@ tn_tensor *tn_reshape_at(tn_tensor *x, int ndim, const int64_t *shape, const cha
     if (open >= 0) s[open] = n / known;
     return tn_leave(&sc, tn_mk_reshape(x, ndim, s));
 }
-PLAIN(reshape, (tn_tensor * x, int ndim, const int64_t *shape), (x, ndim, shape, NULL, 0))
 
-tn_tensor *tn_flatten_at(tn_tensor *x, int start_axis, const char *file, int line)
+TN_AT(tn_tensor *, flatten, (x, start_axis), tn_tensor *x, int start_axis)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(start_axis), "flatten", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
@@ -49,9 +48,8 @@ tn_tensor *tn_flatten_at(tn_tensor *x, int start_axis, const char *file, int lin
     s[a] = tn_extent(x->shape, a, x->ndim);
     return tn_leave(&sc, tn_mk_reshape(x, a + 1, s));
 }
-PLAIN(flatten, (tn_tensor * x, int start_axis), (x, start_axis, NULL, 0))
 
-tn_tensor *tn_squeeze_at(tn_tensor *x, int axis, const char *file, int line)
+TN_AT(tn_tensor *, squeeze, (x, axis), tn_tensor *x, int axis)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(axis), "squeeze", file, line, 1, 0, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
@@ -59,9 +57,8 @@ tn_tensor *tn_squeeze_at(tn_tensor *x, int axis, const char *file, int line)
     if (x->shape[a] != 1) return tn_leave(&sc, x);
     return tn_leave(&sc, drop_axes(x, 1u << a));
 }
-PLAIN(squeeze, (tn_tensor * x, int axis), (x, axis, NULL, 0))
 
-tn_tensor *tn_unsqueeze_at(tn_tensor *x, int axis, const char *file, int line)
+TN_AT(tn_tensor *, unsqueeze, (x, axis), tn_tensor *x, int axis)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(axis), "unsqueeze", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
@@ -70,9 +67,8 @@ tn_tensor *tn_unsqueeze_at(tn_tensor *x, int axis, const char *file, int line)
         return tn_leave_error(&sc, TN_E_ARG, "axis %d does not fit between %d axes", axis, x->ndim);
     return tn_leave(&sc, unsqueeze(x, a));
 }
-PLAIN(unsqueeze, (tn_tensor * x, int axis), (x, axis, NULL, 0))
 
-tn_tensor *tn_permute_at(tn_tensor *x, int ndim, const int *order, const char *file, int line)
+TN_AT(tn_tensor *, permute, (x, ndim, order), tn_tensor *x, int ndim, const int *order)
 {
     tn_scope sc = tn_enter_as(TN_ATTR_LIST(order, ndim, ndim), "permute", file, line, 1, 0, &x);
     if (!sc.ok || too_many(sc.g, ndim, order)) return tn_leave(&sc, NULL);
@@ -86,17 +82,15 @@ tn_tensor *tn_permute_at(tn_tensor *x, int ndim, const int *order, const char *f
         return tn_leave_error(&sc, TN_E_ARG, "the order must name each of the %d axes once", x->ndim);
     return tn_leave(&sc, tn_mk_permute(x, perm));
 }
-PLAIN(permute, (tn_tensor * x, int ndim, const int *order), (x, ndim, order, NULL, 0))
 
-tn_tensor *tn_transpose_at(tn_tensor *x, int axis0, int axis1, const char *file, int line)
+TN_AT(tn_tensor *, transpose, (x, axis0, axis1), tn_tensor *x, int axis0, int axis1)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(axis0, axis1), "transpose", file, line, 1, 0, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis0) : -1, b = a < 0 ? -1 : tn_axis(sc.g, x, axis1);
     return tn_leave(&sc, b < 0 ? NULL : tn_mk_swap(x, a, b));
 }
-PLAIN(transpose, (tn_tensor * x, int axis0, int axis1), (x, axis0, axis1, NULL, 0))
 
-tn_tensor *tn_expand_at(tn_tensor *x, int ndim, const int64_t *shape, const char *file, int line)
+TN_AT(tn_tensor *, expand, (x, ndim, shape), tn_tensor *x, int ndim, const int64_t *shape)
 {
     tn_scope sc = tn_enter_as(TN_ATTR_LIST(shape, ndim, ndim), "expand", file, line, 1, 0, &x);
     if (!sc.ok || too_many(sc.g, ndim, shape)) return tn_leave(&sc, NULL);
@@ -119,7 +113,6 @@ tn_tensor *tn_expand_at(tn_tensor *x, int ndim, const int64_t *shape, const char
     }
     return tn_leave(&sc, tn_mk_expand(x, ndim, s));
 }
-PLAIN(expand, (tn_tensor * x, int ndim, const int64_t *shape), (x, ndim, shape, NULL, 0))
 
 /* ---- slices ---- */
 
@@ -128,8 +121,8 @@ static int64_t clamp64(int64_t v, int64_t lo, int64_t hi)
     return v < lo ? lo : v > hi ? hi : v;
 }
 
-tn_tensor *tn_slice_at(tn_tensor *x, int axis, int64_t start, int64_t end, int64_t step, const char *file,
-                       int line)
+TN_AT(tn_tensor *, slice, (x, axis, start, end, step), tn_tensor *x, int axis, int64_t start, int64_t end,
+      int64_t step)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(axis, start, end, step), "slice", file, line, 1, 0, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
@@ -152,10 +145,8 @@ tn_tensor *tn_slice_at(tn_tensor *x, int axis, int64_t start, int64_t end, int64
     if (!count) start = 0;
     return tn_leave(&sc, tn_mk_slice1(x, a, start, step, count));
 }
-PLAIN(slice, (tn_tensor * x, int axis, int64_t start, int64_t end, int64_t step),
-      (x, axis, start, end, step, NULL, 0))
 
-tn_tensor *tn_select_at(tn_tensor *x, int axis, int64_t index, const char *file, int line)
+TN_AT(tn_tensor *, select, (x, axis, index), tn_tensor *x, int axis, int64_t index)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(axis, index), "select", file, line, 1, 0, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
@@ -170,9 +161,8 @@ tn_tensor *tn_select_at(tn_tensor *x, int axis, int64_t index, const char *file,
                                     (long long)index));
     return tn_leave(&sc, drop_axes(tn_mk_slice1(x, a, i, 1, 1), 1u << a));
 }
-PLAIN(select, (tn_tensor * x, int axis, int64_t index), (x, axis, index, NULL, 0))
 
-tn_tensor *tn_flip_at(tn_tensor *x, int naxes, const int *axes, const char *file, int line)
+TN_AT(tn_tensor *, flip, (x, naxes, axes), tn_tensor *x, int naxes, const int *axes)
 {
     tn_scope sc = tn_enter_as(TN_ATTR_LIST(axes, naxes, naxes), "flip", file, line, 1, 0, &x);
     uint32_t mask;
@@ -186,10 +176,9 @@ tn_tensor *tn_flip_at(tn_tensor *x, int naxes, const int *axes, const char *file
     }
     return tn_leave(&sc, tn_mk_slice(x, v[0], v[1], v[2]));
 }
-PLAIN(flip, (tn_tensor * x, int naxes, const int *axes), (x, naxes, axes, NULL, 0))
 
-tn_tensor *tn_pad_at(tn_tensor *x, int axis, int64_t before, int64_t after, double value, const char *file,
-                     int line)
+TN_AT(tn_tensor *, pad, (x, axis, before, after, value), tn_tensor *x, int axis, int64_t before,
+      int64_t after, double value)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(axis, before, after, tn_bits(value)), "pad", file, line, 1, 0, &x);
     int a = sc.ok ? tn_axis(sc.g, x, axis) : -1;
@@ -207,8 +196,6 @@ tn_tensor *tn_pad_at(tn_tensor *x, int axis, int64_t before, int64_t after, doub
     e[a] = after;
     return tn_leave(&sc, tn_mk_pad(x, tn_mk_scalar(sc.g, tn_number_f(value)), b, e));
 }
-PLAIN(pad, (tn_tensor * x, int axis, int64_t before, int64_t after, double value),
-      (x, axis, before, after, value, NULL, 0))
 
 /* ---- joining and splitting ---- */
 
@@ -229,16 +216,15 @@ tn_scope tn_enter_join(const tn_op_key *key, const char *name, int n, tn_tensor 
     return sc;
 }
 
-tn_tensor *tn_concat_at(int n, tn_tensor *const *xs, int axis, const char *file, int line)
+TN_AT(tn_tensor *, concat, (n, xs, axis), int n, tn_tensor *const *xs, int axis)
 {
     tn_tensor *in[MAX_JOIN];
     tn_scope sc = tn_enter_join(TN_ATTR(axis), "concat", n, xs, in, file, line);
     int a = sc.ok ? tn_axis(sc.g, in[0], axis) : -1;
     return tn_leave(&sc, a < 0 ? NULL : tn_mk_concat(sc.g, n, in, a));
 }
-PLAIN(concat, (int n, tn_tensor *const *xs, int axis), (n, xs, axis, NULL, 0))
 
-tn_tensor *tn_stack_at(int n, tn_tensor *const *xs, int axis, const char *file, int line)
+TN_AT(tn_tensor *, stack, (n, xs, axis), int n, tn_tensor *const *xs, int axis)
 {
     tn_tensor *in[MAX_JOIN];
     tn_scope sc = tn_enter_join(TN_ATTR(axis), "stack", n, xs, in, file, line);
@@ -254,9 +240,8 @@ tn_tensor *tn_stack_at(int n, tn_tensor *const *xs, int axis, const char *file, 
     for (int i = 0; i < n; i++) in[i] = unsqueeze(in[i], a);
     return tn_leave(&sc, tn_mk_concat(sc.g, n, in, a));
 }
-PLAIN(stack, (int n, tn_tensor *const *xs, int axis), (n, xs, axis, NULL, 0))
 
-int tn_split_at(tn_tensor *x, int n, int axis, tn_tensor **out, const char *file, int line)
+TN_AT(int, split, (x, n, axis, out), tn_tensor *x, int n, int axis, tn_tensor **out)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(n, axis), "split", file, line, 1, 0, &x);
     if (sc.ok && (!out || n < 1)) {
@@ -274,14 +259,8 @@ int tn_split_at(tn_tensor *x, int n, int axis, tn_tensor **out, const char *file
     return tn_leave_many(&sc, n, out);
 }
 
-int tn_split(tn_tensor *x, int n, int axis, tn_tensor **out)
-{
-    return tn_split_at(x, n, axis, out, NULL, 0);
-}
-
-tn_tensor *tn_contiguous_at(tn_tensor *x, const char *file, int line)
+TN_AT(tn_tensor *, contiguous, (x), tn_tensor *x)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "contiguous", file, line, 1, 0, &x);
     return tn_leave(&sc, sc.ok ? tn_mk_dense(x) : NULL);
 }
-PLAIN(contiguous, (tn_tensor * x), (x, NULL, 0))

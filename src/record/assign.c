@@ -169,7 +169,7 @@ static int end_assignment(tn_scope *sc, int status)
     return status;
 }
 
-int tn_assign_at(tn_tensor *target, tn_tensor *source, const char *file, int line)
+TN_AT(int, assign, (target, source), tn_tensor *target, tn_tensor *source)
 {
     tn_tensor *p = target ? tn_resolve(target) : NULL;
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "assign", file, line, 2, 0, &target, &source);
@@ -179,13 +179,8 @@ int tn_assign_at(tn_tensor *target, tn_tensor *source, const char *file, int lin
     return end_assignment(&sc, tn_assign_node(p, target, NULL, source, sc.g->call_depth > 1));
 }
 
-int tn_assign(tn_tensor *target, tn_tensor *source)
-{
-    return tn_assign_at(target, source, NULL, 0);
-}
-
-int tn_assign_rows_at(tn_tensor *target, int axis, tn_tensor *index, tn_tensor *source, const char *file,
-                      int line)
+TN_AT(int, assign_rows, (target, axis, index, source), tn_tensor *target, int axis, tn_tensor *index,
+      tn_tensor *source)
 {
     tn_tensor *p = target ? tn_resolve(target) : NULL;
     tn_scope sc = tn_enter_as(TN_ATTR(axis), "assign_rows", file, line, 3, 0, &target, &index, &source);
@@ -194,9 +189,4 @@ int tn_assign_rows_at(tn_tensor *target, int axis, tn_tensor *index, tn_tensor *
     tn_lines lines = {.axis = outlives(&sc, p) ? tn_axis(sc.g, target, axis) : -1, .index = index};
     if (lines.axis < 0) return end_assignment(&sc, sc.g->error.status);
     return end_assignment(&sc, tn_assign_node(p, target, &lines, source, sc.g->call_depth > 1));
-}
-
-int tn_assign_rows(tn_tensor *target, int axis, tn_tensor *index, tn_tensor *source)
-{
-    return tn_assign_rows_at(target, axis, index, source, NULL, 0);
 }

@@ -119,8 +119,8 @@ static tn_tensor *from_again(tn_scope *sc, const void *data)
     return tn_handle(n);
 }
 
-tn_tensor *tn_from_at(tn_session *s, const void *data, tn_dtype dtype, int ndim, const int64_t *shape,
-                      const char *file, int line)
+TN_AT(tn_tensor *, from, (s, data, dtype, ndim, shape), tn_session *s, const void *data, tn_dtype dtype,
+      int ndim, const int64_t *shape)
 {
     tn_scope sc = tn_enter_session_as(TN_ATTR_LIST(shape, ndim, dtype, ndim), s, "from", file, line);
     if (!sc.g) return NULL;
@@ -169,8 +169,8 @@ static tn_tensor *lent(tn_graph *g, void *host, tn_dtype dtype, int ndim, const 
     return n && lend(g, n, host, release, user) ? n : NULL;
 }
 
-tn_tensor *tn_borrow_at(tn_session *s, const void *data, tn_dtype dtype, int ndim, const int64_t *shape,
-                        void (*release)(void *, void *), void *user, const char *file, int line)
+TN_AT(tn_tensor *, borrow, (s, data, dtype, ndim, shape, release, user), tn_session *s, const void *data,
+      tn_dtype dtype, int ndim, const int64_t *shape, void (*release)(void *, void *), void *user)
 {
     /* a plan may count on how an address is aligned */
     int64_t align = (int64_t)((uintptr_t)data & 63);
@@ -219,26 +219,26 @@ static tn_tensor *full_at(const char *name, tn_session *s, tn_number v, tn_dtype
     return made(&sc, sc.ok ? filled(sc.g, v, dtype, ndim, shape) : NULL);
 }
 
-tn_tensor *tn_zeros_at(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape, const char *file,
-                       int line)
+TN_AT(tn_tensor *, zeros, (s, dtype, ndim, shape), tn_session *s, tn_dtype dtype, int ndim,
+      const int64_t *shape)
 {
     return full_at("zeros", s, tn_number_i(0), dtype, ndim, shape, file, line);
 }
 
-tn_tensor *tn_ones_at(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape, const char *file,
-                      int line)
+TN_AT(tn_tensor *, ones, (s, dtype, ndim, shape), tn_session *s, tn_dtype dtype, int ndim,
+      const int64_t *shape)
 {
     return full_at("ones", s, tn_number_i(1), dtype, ndim, shape, file, line);
 }
 
-tn_tensor *tn_full_at(tn_session *s, double value, tn_dtype dtype, int ndim, const int64_t *shape,
-                      const char *file, int line)
+TN_AT(tn_tensor *, full, (s, value, dtype, ndim, shape), tn_session *s, double value, tn_dtype dtype,
+      int ndim, const int64_t *shape)
 {
     return full_at("full", s, tn_number_f(value), dtype, ndim, shape, file, line);
 }
 
-tn_tensor *tn_arange_at(tn_session *s, double start, double end, double step, tn_dtype dtype,
-                        const char *file, int line)
+TN_AT(tn_tensor *, arange, (s, start, end, step, dtype), tn_session *s, double start, double end, double step,
+      tn_dtype dtype)
 {
     tn_scope sc = tn_enter_session_as(TN_ATTR(tn_bits(start), tn_bits(end), tn_bits(step), dtype), s,
                                       "arange", file, line);
@@ -259,7 +259,7 @@ tn_tensor *tn_arange_at(tn_session *s, double start, double end, double step, tn
     return made(&sc, n);
 }
 
-tn_tensor *tn_eye_at(tn_session *s, int64_t n, tn_dtype dtype, const char *file, int line)
+TN_AT(tn_tensor *, eye, (s, n, dtype), tn_session *s, int64_t n, tn_dtype dtype)
 {
     tn_scope sc = tn_enter_session_as(TN_ATTR(n, dtype), s, "eye", file, line);
     tn_tensor *x = NULL;
@@ -287,14 +287,14 @@ static tn_tensor *random_at(const char *name, tn_op op, tn_session *s, tn_dtype 
     return made(&sc, n);
 }
 
-tn_tensor *tn_rand_at(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape, const char *file,
-                      int line)
+TN_AT(tn_tensor *, rand, (s, dtype, ndim, shape), tn_session *s, tn_dtype dtype, int ndim,
+      const int64_t *shape)
 {
     return random_at("rand", TN_OP_uniform, s, dtype, ndim, shape, file, line);
 }
 
-tn_tensor *tn_randn_at(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape, const char *file,
-                       int line)
+TN_AT(tn_tensor *, randn, (s, dtype, ndim, shape), tn_session *s, tn_dtype dtype, int ndim,
+      const int64_t *shape)
 {
     return random_at("randn", TN_OP_normal, s, dtype, ndim, shape, file, line);
 }
@@ -321,8 +321,8 @@ static bool holds(tn_dtype d, int64_t low, int64_t high)
     return true;
 }
 
-tn_tensor *tn_randint_at(tn_session *s, int64_t low, int64_t high, tn_dtype dtype, int ndim,
-                         const int64_t *shape, const char *file, int line)
+TN_AT(tn_tensor *, randint, (s, low, high, dtype, ndim, shape), tn_session *s, int64_t low, int64_t high,
+      tn_dtype dtype, int ndim, const int64_t *shape)
 {
     tn_scope sc =
         tn_enter_session_as(TN_ATTR_LIST(shape, ndim, low, high, dtype, ndim), s, "randint", file, line);
@@ -342,56 +342,4 @@ tn_tensor *tn_randint_at(tn_session *s, int64_t low, int64_t high, tn_dtype dtyp
         }
     }
     return made(&sc, n);
-}
-
-/* ---- the same without a place ---- */
-
-#define SHAPE_PARAMS tn_dtype dtype, int ndim, const int64_t *shape
-#define SHAPE_ARGS   dtype, ndim, shape, NULL, 0
-
-tn_tensor *tn_from(tn_session *s, const void *data, SHAPE_PARAMS)
-{
-    return tn_from_at(s, data, SHAPE_ARGS);
-}
-
-tn_tensor *tn_borrow(tn_session *s, const void *data, SHAPE_PARAMS, void (*release)(void *, void *),
-                     void *user)
-{
-    return tn_borrow_at(s, data, dtype, ndim, shape, release, user, NULL, 0);
-}
-
-tn_tensor *tn_zeros(tn_session *s, SHAPE_PARAMS)
-{
-    return tn_zeros_at(s, SHAPE_ARGS);
-}
-tn_tensor *tn_ones(tn_session *s, SHAPE_PARAMS)
-{
-    return tn_ones_at(s, SHAPE_ARGS);
-}
-tn_tensor *tn_full(tn_session *s, double value, SHAPE_PARAMS)
-{
-    return tn_full_at(s, value, SHAPE_ARGS);
-}
-tn_tensor *tn_rand(tn_session *s, SHAPE_PARAMS)
-{
-    return tn_rand_at(s, SHAPE_ARGS);
-}
-tn_tensor *tn_randn(tn_session *s, SHAPE_PARAMS)
-{
-    return tn_randn_at(s, SHAPE_ARGS);
-}
-
-tn_tensor *tn_randint(tn_session *s, int64_t low, int64_t high, SHAPE_PARAMS)
-{
-    return tn_randint_at(s, low, high, SHAPE_ARGS);
-}
-
-tn_tensor *tn_arange(tn_session *s, double start, double end, double step, tn_dtype dtype)
-{
-    return tn_arange_at(s, start, end, step, dtype, NULL, 0);
-}
-
-tn_tensor *tn_eye(tn_session *s, int64_t n, tn_dtype dtype)
-{
-    return tn_eye_at(s, n, dtype, NULL, 0);
 }

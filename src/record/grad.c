@@ -48,7 +48,7 @@ static tn_tensor *scaled(tn_tensor *loss, const char *file, int line)
     return loss;
 }
 
-int tn_backward_at(tn_tensor *loss, const char *file, int line)
+TN_AT(int, backward, (loss), tn_tensor *loss)
 {
     loss = scaled(loss, file, line);
     const tn_session *of = tn_slot_session(loss);
@@ -70,11 +70,6 @@ int tn_backward_at(tn_tensor *loss, const char *file, int line)
     return status ? status : sc.g->error.status;
 }
 
-int(tn_backward)(tn_tensor *loss)
-{
-    return tn_backward_at(loss, NULL, 0);
-}
-
 /* Notes where tn_grad gave a NULL gradient, for the error of an operator that is given this NULL later. */
 static void note_independent(tn_session *s, int i, const tn_tensor *x, const char *file, int line)
 {
@@ -85,8 +80,8 @@ static void note_independent(tn_session *s, int i, const tn_tensor *x, const cha
              TN_TENSOR_TEXT(x));
 }
 
-int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads, const char *file,
-               int line)
+TN_AT(int, grad, (loss, n, inputs, grads), tn_tensor *loss, int n, tn_tensor *const *inputs,
+      tn_tensor **grads)
 {
     enum { MANY = 256 };
     bool fits = n >= 0 && n <= MANY;
@@ -129,11 +124,6 @@ int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **gra
     }
     tn_call_end(sc.g);
     return status ? status : sc.g->error.status;
-}
-
-int(tn_grad)(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads)
-{
-    return tn_grad_at(loss, n, inputs, grads, NULL, 0);
 }
 
 tn_tensor *tn_own_gradient(tn_tensor *x)

@@ -128,12 +128,7 @@ static void leave_read(tn_scope *sc)
     if (sc->g && !sc->entry) tn_call_end(sc->g);
 }
 
-double tn_item(tn_tensor *x)
-{
-    return tn_item_at(x, NULL, 0);
-}
-
-double tn_item_at(tn_tensor *x, const char *file, int line)
+TN_AT(double, item, (x), tn_tensor *x)
 {
     double v = NAN;
     tn_scope sc = enter_read("item", file, line, &x);
@@ -229,12 +224,7 @@ void tn_watch_collect(tn_session *s)
     }
 }
 
-int tn_read(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes)
-{
-    return tn_read_at(x, dtype, out, bytes, NULL, 0);
-}
-
-int tn_read_at(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes, const char *file, int line)
+TN_AT(int, read, (x, dtype, out, bytes), tn_tensor *x, tn_dtype dtype, void *out, size_t bytes)
 {
     tn_scope sc = enter_read("read", file, line, &x);
     tn_dtype d = TN_F32;
@@ -299,12 +289,7 @@ static void print_axis(FILE *out, const tn_tensor *x, const void *host, tn_dtype
     fputc(']', out);
 }
 
-int tn_print(tn_tensor *x, FILE *out)
-{
-    return tn_print_at(x, out, NULL, 0);
-}
-
-int tn_print_at(tn_tensor *x, FILE *out, const char *file, int line)
+TN_AT(int, print, (x, out), tn_tensor *x, FILE *out)
 {
     tn_scope sc = enter_read("print", file, line, &x);
     tn_dtype d = TN_F32;

@@ -21,7 +21,8 @@ tn_session *tn_slot_session(const tn_tensor *handle)
 tn_tensor *tn_resolve_or_fail(const tn_tensor *handle, const char *op)
 {
     tn_tensor *n = tn_resolve(handle);
-    if (!n && handle) tn_fail(tn_slot_session(handle), TN_E_STALE, op, "the tensor %s", tn_stale_text(handle));
+    if (!n && handle)
+        tn_fail(tn_slot_session(handle), TN_E_STALE, op, "the tensor %s", tn_stale_text(handle));
     return n;
 }
 

@@ -369,7 +369,7 @@ static tn_tensor *keep_again(const tn_scope *sc, tn_tensor *x)
     return tn_handle(p);
 }
 
-tn_tensor *tn_keep_at(tn_tensor *x, const char *file, int line)
+TN_AT(tn_tensor *, keep, (x), tn_tensor *x)
 {
     tn_scope sc = tn_enter_as(TN_NO_ATTR, "keep", file, line, 1, 0, &x);
     if (sc.entry) return keep_again(&sc, x);
@@ -381,11 +381,6 @@ tn_tensor *tn_keep_at(tn_tensor *x, const char *file, int line)
     if (p) tn_tape_done(s, sc.note, !known, &p->of);
     tn_call_end(sc.g);
     return tn_handle(p);
-}
-
-tn_tensor *tn_keep(tn_tensor *x)
-{
-    return tn_keep_at(x, NULL, 0);
 }
 
 static tn_tensor *new_buffer(tn_session *s, const char *name, tn_tensor *init, const char *file, int line)

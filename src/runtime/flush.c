@@ -358,12 +358,7 @@ int tn_run(tn_session *s, int n, tn_tensor *const *roots)
     return status;
 }
 
-int tn_flush(tn_session *s)
-{
-    return tn_flush_at(s, NULL, 0);
-}
-
-int tn_flush_at(tn_session *s, const char *file, int line)
+TN_AT(int, flush, (s), tn_session *s)
 {
     if (!s) return TN_E_NULL;
     if (tn_deferred(s)) {

@@ -147,6 +147,16 @@ typedef struct tn_scope {
     tn_entry *entry; /* the entry it repeats: nothing is to be made (ok is false), tn_leave has the results */
 } tn_scope;
 
+/* Begins the definition of tn_NAME_at, of these parameters, `file` and `line`, behind that of tn_NAME, which
+ * has no place: TN_AT(tn_tensor *, exp, (x), tn_tensor *x) { .. } */
+#define TN_AT(type, name, args, ...)                                                                         \
+    type(tn_##name)(__VA_ARGS__)                                                                             \
+    {                                                                                                        \
+        return tn_##name##_at(TN_LIST_ args, NULL, 0);                                                       \
+    }                                                                                                        \
+    type tn_##name##_at(__VA_ARGS__, const char *file, int line)
+#define TN_LIST_(...) __VA_ARGS__
+
 /* Takes n handles in place to the nodes that stand for them now. A NULL makes ok false. */
 #define tn_enter(name, file, line, n, ...)                                                                   \
     tn_enter_named(NULL, name, file, line, #__VA_ARGS__, n, 0, __VA_ARGS__)

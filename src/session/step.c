@@ -58,11 +58,6 @@ int tn_step_begin(tn_session *s)
 
 TN_PLACED(int, step_begin, s, (s), tn_session *s)
 
-int tn_step_end(tn_session *s)
-{
-    return tn_step_end_at(s, NULL, 0);
-}
-
 static int no_step(tn_session *s, const char *file, int line)
 {
     tn_place_begin(s, file, line);
@@ -71,7 +66,7 @@ static int no_step(tn_session *s, const char *file, int line)
     return TN_E_STATE;
 }
 
-int tn_step_end_at(tn_session *s, const char *file, int line)
+TN_AT(int, step_end, (s), tn_session *s)
 {
     if (!s) return TN_E_NULL;
     if (!s->in_step) return no_step(s, file, line);
