@@ -98,16 +98,32 @@ static void gemm_row(tn_cpu_lib *lib, tn_pool *pool, const char *filter, int64_t
     free(a), free(b), free(bias), free(c);
 }
 
-static void conv_row(tn_cpu_lib *lib, tn_pool *pool, const char *filter, int64_t n, int64_t hw, int64_t ci,
-                     int64_t co, tn_conv_pass pass)
+typedef struct layer {
+    int n, h, w, c, oc, k, stride, dilation, groups, pad;
+} layer;
+
+static void conv_row(tn_cpu_lib *lib, tn_pool *pool, const char *filter, const layer *l, tn_conv_pass pass)
 {
     static const char *const names[] = {"forward", "data", "weight"};
-    row r = {.conv = 1, .flops = 2.0 * (double)(n * hw * hw) * (double)(ci * co * 9)};
-    snprintf(r.name, sizeof r.name, "conv %dx%dx%dx%d->%d %s", (int)n, (int)hw, (int)hw, (int)ci, (int)co,
+    const int64_t kh = l->h == 1 ? 1 : l->k, span = l->dilation * (l->k - 1) + 1,
+                  pad = l->pad < 0 ? span / 2 : l->pad, pad_h = kh == 1 ? 0 : pad;
+    row r = {.conv = 1};
+    r.c = conv_desc(dtype, pass, l->n, l->h, l->c, l->oc, l->k);
+    r.c.w = l->w, r.c.kh = kh, r.c.groups = l->groups;
+    for (int i = 0; i < 4; i++) r.c.pad[i] = i < 2 ? pad_h : pad;
+    for (int i = 0; i < 2; i++) r.c.stride[i] = l->stride, r.c.dilation[i] = l->dilation;
+    r.c.oh = (l->h + 2 * pad_h - (kh == 1 ? 1 : span)) / l->stride + 1;
+    r.c.ow = (l->w + 2 * pad - span) / l->stride + 1;
+    const int64_t weights = kh * l->k * l->c * l->oc / l->groups, pixels = l->n * r.c.oh * r.c.ow;
+    r.flops = 2.0 * (double)pixels * (double)weights;
+    char more[32] = "";
+    if (l->stride > 1) snprintf(more, sizeof more, "/%d", l->stride);
+    if (l->dilation > 1) snprintf(more, sizeof more, "*%d", l->dilation);
+    if (l->groups > 1) snprintf(more + strlen(more), sizeof more - strlen(more), " g%d", l->groups);
+    snprintf(r.name, sizeof r.name, "conv%d%s %dx%dx%dx%d->%d %s", l->k, more, l->n, l->h, l->w, l->c, l->oc,
              names[pass]);
     if (!strstr(r.name, filter)) return;
-    void *x = filled(n * hw * hw * ci), *y = filled(n * hw * hw * co), *w = filled(co * ci * 9);
-    r.c = conv_desc(dtype, pass, n, hw, ci, co, 3);
+    void *x = filled((int64_t)l->n * l->h * l->w * l->c), *y = filled(pixels * l->oc), *w = filled(weights);
     r.c.in0 = pass == TN_CONV_DATA_GRAD ? y : x;
     r.c.in1 = pass == TN_CONV_WEIGHT_GRAD ? y : w;
     r.c.out = pass == TN_CONV_FORWARD ? y : pass == TN_CONV_DATA_GRAD ? x : w;
@@ -157,16 +173,57 @@ int main(int argc, char **argv)
     gemm_row(lib, pool, filter, 48, 256, 256, 64, 0, 1, 0);
     gemm_row(lib, pool, filter, 48, 256, 64, 256, 0, 0, 0);
     gemm_row(lib, pool, filter, 48, 256, 64, 256, 1, 0, 0);
-    static const int layers[][4] = {{64, 28, 1, 32},   {64, 28, 32, 64}, {64, 32, 3, 64},   {64, 14, 64, 128},
-                                    {64, 8, 128, 256}, {16, 32, 16, 16}, {4, 56, 64, 64},   {4, 28, 128, 128},
-                                    {4, 14, 256, 256}, {4, 7, 512, 512}, {32, 7, 512, 512}, {64, 32, 16, 16},
-                                    {64, 16, 32, 32},  {64, 8, 64, 64},  {8, 64, 32, 32},   {8, 32, 64, 64},
-                                    {8, 16, 128, 128}};
-    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
-        for (int p = 0; p < 3; p++)
-            conv_row(lib, pool, filter, layers[i][0], layers[i][1], layers[i][2], layers[i][3],
-                     (tn_conv_pass)p);
-    }
+    /* n h w c oc, window, stride, dilation, groups, padding (-1: as much as keeps the size) */
+    static const layer layers[] = {{64, 28, 28, 1, 32, 3, 1, 1, 1, -1},
+                                   {64, 28, 28, 32, 64, 3, 1, 1, 1, -1},
+                                   {64, 32, 32, 3, 64, 3, 1, 1, 1, -1},
+                                   {64, 14, 14, 64, 128, 3, 1, 1, 1, -1},
+                                   {64, 8, 8, 128, 256, 3, 1, 1, 1, -1},
+                                   {16, 32, 32, 16, 16, 3, 1, 1, 1, -1},
+                                   {4, 56, 56, 64, 64, 3, 1, 1, 1, -1},
+                                   {4, 28, 28, 128, 128, 3, 1, 1, 1, -1},
+                                   {4, 14, 14, 256, 256, 3, 1, 1, 1, -1},
+                                   {4, 7, 7, 512, 512, 3, 1, 1, 1, -1},
+                                   {32, 7, 7, 512, 512, 3, 1, 1, 1, -1},
+                                   {64, 32, 32, 16, 16, 3, 1, 1, 1, -1},
+                                   {64, 16, 16, 32, 32, 3, 1, 1, 1, -1},
+                                   {64, 8, 8, 64, 64, 3, 1, 1, 1, -1},
+                                   {8, 64, 64, 32, 32, 3, 1, 1, 1, -1},
+                                   {8, 32, 32, 64, 64, 3, 1, 1, 1, -1},
+                                   {8, 16, 16, 128, 128, 3, 1, 1, 1, -1},
+                                   /* first layers */
+                                   {64, 32, 32, 3, 16, 3, 1, 1, 1, -1},
+                                   {64, 28, 28, 1, 16, 5, 1, 1, 1, -1},
+                                   {64, 28, 28, 1, 32, 5, 1, 1, 1, -1},
+                                   {4, 112, 112, 3, 64, 7, 2, 1, 1, -1},
+                                   {64, 32, 32, 3, 32, 3, 1, 1, 1, -1},
+                                   {8, 64, 64, 3, 32, 3, 1, 1, 1, -1},
+                                   {64, 28, 28, 1, 32, 3, 2, 1, 1, -1},
+                                   {64, 32, 32, 3, 192, 4, 4, 1, 1, 0},
+                                   {8, 64, 64, 32, 3, 3, 1, 1, 1, -1},
+                                   /* strided, and transposed by their data's gradient */
+                                   {64, 32, 32, 16, 32, 3, 2, 1, 1, -1},
+                                   {64, 16, 16, 32, 64, 3, 2, 1, 1, -1},
+                                   {64, 32, 32, 16, 32, 1, 2, 1, 1, 0},
+                                   {64, 16, 16, 32, 64, 1, 2, 1, 1, 0},
+                                   {4, 56, 56, 64, 128, 3, 2, 1, 1, -1},
+                                   {4, 14, 14, 256, 512, 3, 2, 1, 1, -1},
+                                   {64, 14, 14, 32, 64, 3, 2, 1, 1, -1},
+                                   {8, 32, 32, 64, 128, 2, 2, 1, 1, 0},
+                                   {8, 64, 64, 32, 64, 2, 2, 1, 1, 0},
+                                   /* dilated, grouped, one dimension */
+                                   {4, 28, 28, 64, 64, 3, 1, 2, 1, -1},
+                                   {32, 1, 256, 64, 64, 3, 1, 4, 1, -1},
+                                   {32, 1, 256, 64, 64, 5, 1, 1, 1, -1},
+                                   {16, 28, 28, 64, 64, 3, 1, 1, 4, -1},
+                                   {16, 28, 28, 40, 40, 3, 1, 1, 40, -1},
+                                   {8, 28, 28, 32, 32, 5, 1, 1, 1, -1},
+                                   {64, 4, 4, 64, 64, 3, 1, 1, 1, -1},
+                                   {256, 2, 2, 64, 64, 3, 1, 1, 1, -1},
+                                   {1, 32, 32, 16, 32, 3, 2, 1, 1, -1},
+                                   {1, 56, 56, 64, 128, 3, 2, 1, 1, -1}};
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+        for (int p = 0; p < 3; p++) conv_row(lib, pool, filter, &layers[i], (tn_conv_pass)p);
     tn_cpu_lib_close(lib);
     tn_pool_close(pool);
     return 0;

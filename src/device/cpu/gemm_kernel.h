@@ -31,7 +31,10 @@ typedef struct tn_gemm_block {
     bool a_by_k; /* a[p * a_step + i], else a[i * a_step + p] */
     int64_t a_step; /* 0: as packed, mr or a_ld */
     int64_t cols;   /* any number: panels of nr */
-    int64_t kc;     /* 1 .. kernel's kc */
+    int64_t kc;     /* at least 1; of a block as packed at most the kernel's kc */
+    /* Of matrices that stand apart in memory: k goes in as many runs of equal length, behind each of which A
+     * and B lie so many elements further off. 0: one. `next` is not asked for then. */
+    int64_t runs, a_jump, b_jump;
     const void *a;
     const void *b; /* element (p, j) of panel q at b[q * b_step + p * ldb + j]; whole panels are read */
     int64_t ldb, b_step;

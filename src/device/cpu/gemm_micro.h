@@ -16,6 +16,7 @@ typedef struct NAME(call) {
     T *c;
     const char *ask;
     int64_t streams, stream_ld, stream_steps, stream_ask, ask_step;
+    int64_t a_jump, b_jump; /* at the end of each stream */
     bool accumulate, relu;
 } NAME(call);
 
@@ -75,6 +76,11 @@ NAME(tile)(const int rows, const int nv, const int64_t a_row, const int64_t a_k,
             }
             b += ldb;
         }
+        UNROLL for (int i = 0; i < rows; i += APART)
+        {
+            a[i / APART] += g->a_jump;
+        }
+        b += g->b_jump;
     }
     if (g->bias) {
         UNROLL for (int j = 0; j < nv; j++)
@@ -180,11 +186,13 @@ static void NAME(block)(const tn_gemm_block *g)
     t.accumulate = g->accumulate, t.relu = g->relu;
     t.stream_ld = g->next_ld, t.stream_steps = g->kc / each;
     t.stream_ask = t.stream_steps ? g->next_bytes / t.stream_steps + 1 : 64;
+    t.a_jump = g->a_jump, t.b_jump = g->b_jump;
     for (int64_t j = 0; j < g->cols; j += NAME(NR), t.b += g->b_step) {
         int w = (int)(g->cols - j < NAME(NR) ? g->cols - j : NAME(NR));
         int nv = (w + VL - 1) / VL;
         NAME(tile_fn) *fn = NAME(pick)(rows, nv, g->a_by_k);
         NAME(ask)(g, j / NAME(NR), each, &t);
+        if (g->runs) t.streams = g->runs, t.stream_steps = g->kc / g->runs, t.stream_ld = 0;
         t.c = c + j, t.ldc = g->ldc, t.bias = bias ? bias + j : NULL;
         if (rows == g->rows && w == nv * VL) {
             fn(&t);

@@ -14,12 +14,12 @@
 #include "winograd.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "../../core/int64.h"
 #include "gemm_kernel.h"
 #include "pool.h"
+#include "slots.h"
 #include "vectors.h"
 #include "winograd_kernel.h"
 
@@ -59,18 +59,8 @@ typedef struct conv {
     int64_t filter;                    /* floats of one position */
     float *partials;                   /* weight gradient: [part][position][oc][c] */
     int64_t part_blocks, parts, splits;
-    float *slots; /* one block's memory for each thread that may run */
-    int64_t slot;
-    atomic_flag *taken;
-    int nslots;
+    tn_slots slots; /* a block's memory */
 } conv;
-
-static int64_t of_slots(conv *v)
-{
-    for (int i = 0;; i = (i + 1) % v->nslots) {
-        if (!atomic_flag_test_and_set_explicit(&v->taken[i], memory_order_acquire)) return i;
-    }
-}
 
 /* Returns how many of the rows that are left the next product takes: all products get about as many, as one
  * of few rows costs nearly as much as one of many. */
@@ -93,8 +83,9 @@ static void run_filters(void *arg, int64_t begin, int64_t end)
     const int64_t nr = v->product->nr;
     const void *tap[9];
     if (c->pass == TN_CONV_FORWARD) {
-        const int64_t step = nr * FILTER_CHANNELS, mine = of_slots(v);
-        float *spread = v->slots + mine * v->slot;
+        const int mine = tn_take_slot(&v->slots);
+        const int64_t step = nr * FILTER_CHANNELS;
+        float *spread = tn_slot(&v->slots, mine);
         for (int64_t j = begin; j < end; j++) {
             const int64_t columns = tn_min64(nr, c->oc - j * nr);
             for (int64_t i = 0; i < c->c; i += FILTER_CHANNELS) {
@@ -108,7 +99,7 @@ static void run_filters(void *arg, int64_t begin, int64_t end)
                                       v->filters + p * v->filter + (j * c->c + i) * nr, nr);
             }
         }
-        atomic_flag_clear_explicit(&v->taken[mine], memory_order_release);
+        tn_give_slot(&v->slots, mine);
         return;
     }
     for (int64_t j = begin; j < end; j++) {
@@ -165,9 +156,10 @@ static void run_tiles(void *arg, int64_t begin, int64_t end)
     conv *v = arg;
     const tn_conv2d_desc *c = v->c;
     const tn_gemm_kernel *kn = v->product;
-    const int64_t mine = of_slots(v), pieces = tn_ceil_div(v->from_c, kn->kc);
+    const int mine = tn_take_slot(&v->slots);
+    const int64_t pieces = tn_ceil_div(v->from_c, kn->kc);
     const int64_t step = v->block * v->to_c + APART;
-    float *spread = v->slots + mine * v->slot, *products = spread + v->spread;
+    float *spread = tn_slot(&v->slots, mine), *products = spread + v->spread;
     float *outside = products + v->positions * step;
     for (int64_t b = begin; b < end; b++) {
         const int64_t first = b * v->block, n = tn_min64(v->block, v->tiles - first);
@@ -205,7 +197,7 @@ static void run_tiles(void *arg, int64_t begin, int64_t end)
                                  pixel);
         }
     }
-    atomic_flag_clear_explicit(&v->taken[mine], memory_order_release);
+    tn_give_slot(&v->slots, mine);
 }
 
 /* ---- weight gradient: from x, with gy in the place of results ---- */
@@ -215,10 +207,10 @@ static void run_parts(void *arg, int64_t begin, int64_t end)
 {
     conv *v = arg;
     const tn_gemm_kernel *kn = v->product;
-    const int64_t mine = of_slots(v), sums = v->positions * v->to_c * v->from_c,
-                  channels = v->to_c / v->splits;
+    const int mine = tn_take_slot(&v->slots);
+    const int64_t sums = v->positions * v->to_c * v->from_c, channels = v->to_c / v->splits;
     const int64_t step = v->block * channels + APART;
-    float *spread = v->slots + mine * v->slot, *outer = spread + v->spread + kn->nr;
+    float *spread = tn_slot(&v->slots, mine), *outer = spread + v->spread + kn->nr;
     for (int64_t u = begin; u < end; u++) {
         const int64_t part = u / v->splits, o0 = u % v->splits * channels;
         const int64_t last = tn_min64(v->blocks, (part + 1) * v->part_blocks);
@@ -254,7 +246,7 @@ static void run_parts(void *arg, int64_t begin, int64_t end)
             }
         }
     }
-    atomic_flag_clear_explicit(&v->taken[mine], memory_order_release);
+    tn_give_slot(&v->slots, mine);
 }
 
 /* Adds the partial sums of the filters of results [begin, end), in order, and gathers their taps. */
@@ -377,25 +369,22 @@ static void cut_weights(conv *v)
 int tn_winograd_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, int tile,
                        tn_errbuf *err)
 {
-    enum { SLOTS = 64 };
-    atomic_flag taken[SLOTS];
-    conv v = {.taken = taken};
+    conv v = {.c = c};
     geometry(&v, c, tile);
     lay_out(&v);
     const bool weights = c->pass == TN_CONV_WEIGHT_GRAD;
-    const int threads = tn_pool_threads(pool);
-    v.nslots = threads < SLOTS ? threads : SLOTS;
-    for (int i = 0; i < v.nslots; i++) atomic_flag_clear(&taken[i]);
     const int64_t nr = v.product->nr, most = tn_max64(v.from_c, v.to_c);
-    v.slot = v.spread + v.positions * (v.block * v.to_c + APART) + most + 4 * nr;
-    v.slot = tn_max64(v.slot, v.positions * nr * FILTER_CHANNELS);
-    v.slots = tn_cpu_scratch(lib, TN_SCRATCH_PACK, (size_t)(v.nslots * v.slot + most) * sizeof(float));
+    const int64_t slot = v.spread + v.positions * (v.block * v.to_c + APART) + most + 4 * nr,
+                  floats = tn_max64(slot, v.positions * nr * FILTER_CHANNELS);
     v.filter = tn_ceil_div(v.to_c, nr) * nr * v.from_c;
     if (weights) cut_weights(&v);
     const int64_t kept = v.positions * (weights ? v.parts * c->c * c->oc : v.filter);
     float *sums = tn_cpu_scratch(lib, TN_SCRATCH_SUM, (size_t)kept * sizeof(float));
-    if (!v.slots || !sums) return tn_err(err, TN_E_NOMEM, "conv2d: no memory for its tiles");
-    float *zeros = v.slots + v.nslots * v.slot;
+    if (!tn_open_slots(&v.slots, lib, TN_SCRATCH_PACK, tn_pool_threads(pool), floats * (int64_t)sizeof(float),
+                       most * (int64_t)sizeof(float)) ||
+        !sums)
+        return tn_err(err, TN_E_NOMEM, "conv2d: no memory for its tiles");
+    float *zeros = tn_slot(&v.slots, v.slots.n);
     memset(zeros, 0, (size_t)most * sizeof(float));
     v.zeros = zeros;
     v.filters = v.partials = sums;
