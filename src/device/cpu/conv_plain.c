@@ -100,7 +100,11 @@ static void copy_pixels(const conv *v, const char *s, int64_t lds, char *d, int6
 
 static void zero_pixels(const conv *v, char *d, int64_t ldd, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) memset(d + i * ldd, 0, (size_t)(v->from * v->cs));
+    const int64_t bytes = v->from * v->cs, words = bytes < 64 ? bytes / 4 : 0;
+    for (int64_t i = 0; i < n; i++, d += ldd) {
+        for (int64_t q = 0; q < words; q++) memcpy(d + 4 * q, &(float){0}, 4);
+        if (!words) memset(d, 0, (size_t)bytes);
+    }
 }
 
 /* Copies what pixels [x0, x1) of lines [l0, l1) read. */

@@ -55,12 +55,12 @@ NAME(tile)(const int rows, const int nv, const int64_t a_row, const int64_t a_k,
         const char *ask = g->ask + r * g->stream_ld;
         for (const int64_t end = r + 1 < g->streams ? p + g->stream_steps : g->kc; p < end; p++) {
             V bv[NV];
-            __builtin_prefetch(ask, 0, 2);
+            if (nv > 1) __builtin_prefetch(ask, 0, 2); /* else there are as many loads as multiply-adds */
             ask += step;
             UNROLL for (int j = 0; j < nv; j++)
             {
                 bv[j] = LOAD(b + j * VL);
-                __builtin_prefetch(b + TN_GEMM_AHEAD * ldb + j * VL, 0, 3);
+                if (nv > 1) __builtin_prefetch(b + TN_GEMM_AHEAD * ldb + j * VL, 0, 3);
             }
             UNROLL for (int i = 0; i < rows; i++)
             {
