@@ -29,8 +29,7 @@ static int next_reader(const fu_ctx *c, int g, int last)
 /* Refusals along the edges from group a to group b are for this reason. */
 static void say_why(fu_ctx *c, int a, int b, tn_cut_reason why)
 {
-    for (int i = 0; i < c->plan->n_cut; i++) {
-        tn_cut *cut = &c->plan->cut[i];
+    TN_EACH(cut, c->plan->cut, c->plan->n_cut) {
         if (fu_group_of(c, cut->from) == a && fu_group_of(c, cut->to) == b) cut->reason = why;
     }
 }

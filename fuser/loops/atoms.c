@@ -50,8 +50,7 @@ void fu_reorder(fu_prog *p, const int *position)
     move_strides(p->extent, position, n);
     p->red = move_bits(p->red, position, n);
     p->cross = move_bits(p->cross, position, n);
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         move_strides(v->stride, position, n);
         v->vary = move_bits(v->vary, position, n);
         v->reduces = move_bits(v->reduces, position, n);
@@ -87,16 +86,14 @@ static bool mergeable(const fu_prog *p, int a)
 {
     int b = a + 1;
     if ((p->red >> a & 1) != (p->red >> b & 1)) return false;
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (strided(v) && v->stride[a] != v->stride[b] * p->extent[b] && (p->red || !scalable(p, v, a)))
             return false;
         if (v->kind == FU_REDUCE &&
             ((v->space >> a & 1) != (v->space >> b & 1) || (v->reduces >> a & 1) != (v->reduces >> b & 1)))
             return false;
     }
-    for (int i = 0; i < p->n_store; i++) {
-        const fu_store *s = &p->store[i];
+    TN_EACH(s, p->store, p->n_store) {
         if ((s->dom >> a & 1) != (s->dom >> b & 1) || s->stride[a] != s->stride[b] * p->extent[b])
             return false;
     }
@@ -176,8 +173,7 @@ static bool may_fold(const fu_prog *p, int a)
     if (a < 1 || p->second || p->cross || p->red >> a & 1 || !columns ||
         (row ? count < ROWS : count > WINDOW || width >= lanes))
         return false;
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (v->kind == FU_REDUCE && row && v->reduces != p->red) {
             if (v->reduces != columns) return false;
             apart = true;
@@ -186,8 +182,7 @@ static bool may_fold(const fu_prog *p, int a)
             (strided(v) && !foldable(p, v->stride, a, v->kind == FU_LOAD && !v->n_arg)))
             return false;
     }
-    for (int i = 0; i < p->n_store; i++) {
-        const fu_store *s = &p->store[i];
+    TN_EACH(s, p->store, p->n_store) {
         if (!(s->dom >> a & 1) || !foldable(p, s->stride, a, s->mask < 0)) return false;
     }
     return apart || (width % lanes && width < VECTORS * lanes);
@@ -231,8 +226,7 @@ int fu_choose_vector(const fu_prog *p)
     int64_t best_score = -1;
     for (int a = p->n_atom - 1; a >= 0; a--) {
         int64_t score = 0;
-        for (int i = 0; i < p->n_value; i++) {
-            const fu_value *v = &p->value[i];
+        TN_EACH(v, p->value, p->n_value) {
             if (v->kind == FU_RANDOM && v->stride[a] == 1) score += 8 * fu_count(p, v->vary);
             if ((v->kind == FU_LOAD || v->kind == FU_PICK) && v->stride[a] == 1)
                 score += v->kind == FU_LOAD && v->n_arg ? v->extent : fu_count(p, v->vary);
@@ -263,8 +257,7 @@ void fu_choose_block(fu_prog *p)
     if (p->form != FU_POINTWISE || p->n_atom < 2 || p->extent[vec] < 8) return;
     for (int i = 0; i < p->n_value; i++)
         if (p->value[i].kind == FU_RANDOM) return;
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (v->kind != FU_LOAD || v->n_arg || v->shift || v->stride[vec] == 0 || v->stride[vec] == 1 ||
             v->stride[vec] == -1)
             continue;

@@ -89,8 +89,7 @@ double fu_prog_work(const fu_prog *p, const tn_target *t)
         width > 0 && width < 8 * lanes ? lanes * (double)(int64_t)((width + lanes - 1) / lanes) / width : 1;
     double work = 0;
     if (!(all > 0)) return 0;
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         bool along = v->vary >> vec & 1, full = fu_full(p, v);
         double n;
         if (!v->used) continue;

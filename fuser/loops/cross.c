@@ -50,8 +50,7 @@ static void share_row(fu_prog *p, int i)
 static void sum_by_rows(fu_prog *p)
 {
     uint32_t all = fu_bit(p->n_atom) - 1, row = 0;
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (v->kind == FU_REDUCE && v->space == all && v->reduces != all && v->reduces >> fu_vec(p) & 1)
             row = v->reduces;
     }
@@ -78,8 +77,7 @@ tn_cut_reason fu_cross_sets(fu_prog *p)
     int n = 0;
     if (!p->second) sum_by_rows(p);
     p->red = p->cross = 0;
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (v->kind != FU_REDUCE) continue;
         if (v->space != all) { /* a sum over rows of sums along them */
             if (v->reduces != v->space || (below && below != v->space)) return TN_CUT_REDUCED_AXES;

@@ -134,8 +134,7 @@ static bool split_atom(fu_domain *d, int a, int64_t outer)
         }
     }
     for (int m = 0; m < d->n; m++)
-        for (int x = 0; x < TN_MAX_DIMS; x++) {
-            fu_axis *l = &d->map[m].axis[x];
+        TN_EACH(l, d->map[m].axis, TN_MAX_DIMS) {
             for (int i = 0; i < l->n; i++)
                 if (l->atom[i] == a) {
                     if (l->n == FU_MAX_ATOMS) return false;

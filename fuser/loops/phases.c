@@ -115,22 +115,19 @@ bool fu_store_full(const fu_prog *p, const fu_store *s)
 bool fu_set_phases(fu_prog *p)
 {
     p->n_phase = 0;
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         v->phase = 0;
         for (int k = 0; k < v->n_arg; k++)
             if (p->value[v->arg[k]].phase > v->phase) v->phase = p->value[v->arg[k]].phase;
         if (v->cross && v->vary & p->red && v->phase + 1 > p->n_phase) p->n_phase = v->phase + 1;
         if (v->kind == FU_REDUCE && !v->cross && ++v->phase > p->n_phase) p->n_phase = v->phase;
     }
-    for (int i = 0; i < p->n_store; i++) {
-        fu_store *s = &p->store[i];
+    TN_EACH(s, p->store, p->n_store) {
         s->phase = p->value[s->value].phase;
         bool full = fu_store_full(p, s);
         if (full && s->phase + 1 > p->n_phase) p->n_phase = s->phase + 1;
     }
-    for (int i = 0; i < p->n_store; i++) {
-        fu_store *s = &p->store[i];
+    TN_EACH(s, p->store, p->n_store) {
         bool full = fu_store_full(p, s);
         if (s->late) s->phase = full ? p->n_phase - 1 : p->n_phase;
     }

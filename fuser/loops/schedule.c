@@ -156,8 +156,7 @@ static void choose_unroll(fu_prog *p)
     int vec = fu_vec(p), work = 0;
     p->unroll = 1;
     if (p->form != FU_COLUMN) return;
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (v->kind == FU_RANDOM || v->kind == FU_INDEX || fu_chooses(v)) return;
         if (!fu_full(p, v)) continue;
         work += fu_op_cost(v);
@@ -170,8 +169,7 @@ static void choose_unroll(fu_prog *p)
 static int64_t touched(const fu_prog *p)
 {
     int64_t bytes = 0;
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (v->kind == FU_LOAD) bytes += fu_count(p, v->vary) * (int64_t)tn_dtype_size(v->dtype);
     }
     for (int i = 0; i < p->n_store; i++)
@@ -188,8 +186,7 @@ static void choose_stream(fu_prog *p)
     int vec = fu_vec(p);
     bool floods = touched(p) > p->last_bytes;
     p->stream = false;
-    for (int i = 0; i < p->n_store; i++) {
-        fu_store *s = &p->store[i];
+    TN_EACH(s, p->store, p->n_store) {
         int64_t bytes = fu_count(p, s->dom) * (int64_t)tn_dtype_size(s->dtype);
         bool plain = p->form == FU_POINTWISE;
         if (p->form == FU_ROW && (s->dom & p->red)) {
@@ -245,8 +242,7 @@ static int choose_lanes(const fu_prog *p)
     if (p->split || p->extent[fu_vec(p)] < 512) return FU_LANES;
     for (int phase = 0; phase < p->n_phase; phase++) {
         int sums = 0;
-        for (int i = 0; i < p->n_value; i++) {
-            const fu_value *v = &p->value[i];
+        TN_EACH(v, p->value, p->n_value) {
             if (fu_chooses(v)) return FU_LANES;
             sums += fu_reduced_in(v, phase);
         }
@@ -262,8 +258,7 @@ static tn_cut_reason schedule_cpu(fu_prog *p)
 {
     int vec = fu_vec(p);
     bool runtime_row = p->form == FU_ROW && p->outer == vec;
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (v->kind != FU_RANDOM) continue;
         if (!fu_full(p, v) && p->split) return TN_CUT_RANDOM; /* the finish may run along another atom */
         if (!(v->vary >> vec & 1)) continue;
@@ -278,8 +273,7 @@ static tn_cut_reason schedule_cpu(fu_prog *p)
     p->lanes = choose_lanes(p);
     if (!runtime_row)
         while (p->lanes > 1 && p->lanes / 2 >= width) p->lanes /= 2;
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (v->kind != FU_REDUCE || v->cross) continue;
         if (p->form == FU_COLUMN) v->vary |= fu_bit(vec);
         bool many = p->form == FU_ROW ? width < 256 && rows * width / p->lanes > 2048 && !p->split
@@ -289,8 +283,7 @@ static tn_cut_reason schedule_cpu(fu_prog *p)
     choose_unroll(p);
     /* accumulators are arrays over the tile, whatever they add up: what uses them changes along it too */
     if (p->form == FU_COLUMN)
-        for (int i = 0; i < p->n_value; i++) {
-            fu_value *v = &p->value[i];
+        TN_EACH(v, p->value, p->n_value) {
             for (int k = 0; k < v->n_arg && v->kind != FU_REDUCE; k++) v->vary |= p->value[v->arg[k]].vary;
         }
     return TN_CUT_NONE;

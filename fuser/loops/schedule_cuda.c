@@ -93,8 +93,7 @@ static void choose_pack(fu_prog *p)
     int vec = fu_vec(p);
     size_t most = 0;
     bool words = false;
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (!is_load(v) || !along(p, v->stride)) continue;
         size_t size = tn_dtype_size(v->dtype);
         most = size > most ? size : most;
@@ -116,16 +115,14 @@ static void choose_pack(fu_prog *p)
 void fu_mark_packs(fu_prog *p)
 {
     int vec = fu_vec(p);
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         v->packed = p->pack > 1 && is_load(v) && along(p, v->stride) && multiples(p, v->stride) &&
                     (fu_position(p->c, v->slot, v->offset) + v->shift) % p->pack == 0 &&
                     (v->kind == FU_PICK || !v->n_arg); /* what is not read everywhere goes one by one */
         if (v->kind == FU_PICK)
             v->packed = v->packed && v->pick % p->pack == 0 && !(p->value[v->arg[0]].vary >> vec & 1);
     }
-    for (int i = 0; i < p->n_store; i++) {
-        fu_store *s = &p->store[i];
+    TN_EACH(s, p->store, p->n_store) {
         s->packed = p->pack > 1 && s->dom >> vec & 1 && s->mask < 0 && along(p, s->stride) &&
                     multiples(p, s->stride) &&
                     (fu_position(p->c, s->slot, s->offset) + s->shift) % p->pack == 0;
@@ -155,8 +152,7 @@ static int choose_stash(fu_prog *p)
     int most = 0;
     for (int after = 0; after + 1 < p->n_phase; after++) {
         int alive = 0;
-        for (int i = 0; i < p->n_value; i++) {
-            const fu_value *v = &p->value[i];
+        TN_EACH(v, p->value, p->n_value) {
             if (v->stash >= 0 && v->stash <= after && v->need >> (after + 1))
                 alive += tn_dtype_size(v->dtype) == 8 ? 2 : 1;
         }
@@ -178,8 +174,7 @@ static int wide_sums(const fu_prog *p)
  * of the finish. */
 static void sum_wide(fu_prog *p, bool many)
 {
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (v->kind == FU_REDUCE && !v->cross)
             v->wide =
                 (p->second || many) && v->op == TN_OP_reduce_sum && fu_compute_dtype(v->dtype) == TN_F32;
@@ -192,8 +187,7 @@ static void sum_wide(fu_prog *p, bool many)
 static void fit_tiles(fu_prog *p)
 {
     int64_t room = p->c->target->shared_bytes > 0 ? p->c->target->shared_bytes : 32 << 10;
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (!v->staged) continue;
         room -= FU_BLOCK * (FU_BLOCK + 1) * (int64_t)tn_dtype_size(v->dtype);
         if (room < 0) v->staged = false;
@@ -238,8 +232,7 @@ static void choose_parts(fu_prog *p, int64_t items, int64_t work, int threads, i
     p->split = false;
     p->part = p->parts = 1;
     if (p->second || p->n_phase != 1 || p->cross || items < 1) return;
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (fu_chooses(v)) return;
         if (v->kind == FU_RANDOM && !fu_full(p, v)) return;
     }
@@ -329,8 +322,7 @@ static void schedule_column(fu_prog *p)
     for (int i = 0; i < p->n_value; i++) p->value[i].stash = -1;
     fu_mark_needs(p);
     /* accumulators belong to columns, whatever they add up: what uses them changes along the columns too */
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (v->kind == FU_REDUCE) v->vary |= fu_bit(vec);
         for (int k = 0; k < v->n_arg && v->kind != FU_REDUCE; k++) v->vary |= p->value[v->arg[k]].vary;
     }
@@ -347,8 +339,7 @@ tn_cut_reason fu_schedule_cuda(fu_prog *p)
     p->lanes = 1;
     p->stream = false;
     for (int i = 0; i < p->n_store; i++) p->store[i].stream = false;
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         v->array = false;
         v->stash = -1;
         if (v->kind == FU_RANDOM && !fu_full(p, v) && split) return TN_CUT_RANDOM;

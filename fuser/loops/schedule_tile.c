@@ -26,8 +26,7 @@ static tn_cut_reason order_as(fu_prog *p, const int64_t *stride)
  * it. */
 static bool runs_along(const fu_prog *p, int vec)
 {
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         const bool memory = v->kind == FU_LOAD || v->kind == FU_RANDOM;
         if (memory && v->vary >> vec & 1 && v->stride[vec] != 1) return false;
     }

@@ -280,8 +280,7 @@ static bool lies_as_convolution(const fu_ctx *c, const tn_tensor *t)
 static void mark_handed_over(fu_ctx *c)
 {
     enum { COLUMNS = 16 };
-    for (int i = 0; i < c->n_node; i++) {
-        fu_node *n = &c->node[i];
+    TN_EACH(n, c->node, c->n_node) {
         const tn_tensor *t = n->t;
         if (!n->live || n->kind != TN_KIND_GEMM || n->spared || n->into >= 0 || n->epilogue) continue;
         if (!tn_node_numel(t) || t->shape[t->ndim - 1] < COLUMNS || !t->in[0]->shape[t->ndim - 1] ||
@@ -535,8 +534,7 @@ static tn_cut_reason before_program(fu_ctx *c, const fu_candidate *cand, fu_tile
     if (!why)
         why = fu_schedule_tile(c->prog3, image->shape[image->ndim - 1], forward ? tile->vec_a : tile->vec_b);
     if (why) return why;
-    for (int i = 0; i < c->prog3->n_value; i++) {
-        const fu_value *v = &c->prog3->value[i];
+    TN_EACH(v, c->prog3->value, c->prog3->n_value) {
         if (v->kind == FU_GIVEN && c->prog3->n_store == 1 &&
             !memcmp(v->stride, c->prog3->store[0].stride, sizeof v->stride))
             return TN_CUT_NONE;

@@ -42,8 +42,7 @@ static bool reads_along(const fu_prog *p, const fu_value *v)
 static int64_t row_footprint(const fu_prog *p, int row)
 {
     int64_t bytes = 0;
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         int64_t size = (int64_t)tn_dtype_size(v->dtype);
         if (v->used && reads_along(p, v)) bytes += size * (v->stride[row] ? 2 : 1);
         if (v->stash >= 0 || (v->cross && fu_cross_width(p, v) > 1)) bytes += size;
@@ -67,8 +66,7 @@ void fu_prefetch_next(fu_em *e, int phase, const char *at, int n)
     if (p->form != FU_ROW || p->split || row < 0 || (p->red >> row & 1) || phase != busiest_phase(p)) return;
     const char *level = row_footprint(p, row) > NEAR ? ", 0, 2" : "";
     bool long_phase = phase_work(p, phase) > LONG_WORK;
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         int size = (int)tn_dtype_size(v->dtype);
         bool first = v->need & 1;
         if (!v->used || !reads_along(p, v) || !v->stride[row] || (!first && !long_phase)) continue;

@@ -78,8 +78,7 @@ static void fold_columns(fu_em *e, int phase, const fu_range *r)
     char first[80], other[80];
     if (!p->fold || !fu_phase_reduces(p, phase)) return;
     fu_scope_open(e, "for (int64_t j = 0; j < %s; j += %lld) {", r->hi, (long long)p->fold);
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (!fu_reduced_in(v, phase) || v->apart) continue;
         snprintf(first, sizeof first, "%s_acc[j]", v->name);
         snprintf(other, sizeof other, "%s_acc[j + l]", v->name);

@@ -99,8 +99,7 @@ static void write_phase(fu_em *e, int phase, const char *from, const char *to)
     fu_cuda_decode(e, outer, "j", 1);
     fu_cuda_pack(e, &k);
     fu_scope_close(e);
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (!fu_reduced_in(v, phase) || p->apart) continue;
         if (fu_chooses(v))
             fu_line(&e->t, "tn_columns_choose<%s, %d, %d>(%s_acc, %s_at);", fu_cuda_reducer(v), p->team,

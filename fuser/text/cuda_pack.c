@@ -178,8 +178,7 @@ void fu_cuda_kept(fu_em *e, const char *only)
         any = true;
     }
     if (!any) return;
-    for (int i = 0; i < p->n_store; i++) {
-        const fu_store *s = &p->store[i];
+    TN_EACH(s, p->store, p->n_store) {
         if (fu_store_full(p, s)) continue;
         char when[240];
         uint32_t missing = fu_all_atoms(p) & ~p->red & ~s->dom;

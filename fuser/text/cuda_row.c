@@ -129,8 +129,7 @@ static void write_phase(fu_em *e, int phase, const row *r)
 {
     fu_prog *p = e->p;
     bool full = false;
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (fu_reduced_in(v, phase)) fu_declare(e, v, "lane", p->pack);
         full = full || fu_reduced_in(v, phase) ||
                (v->cross && v->phase == phase && fu_cross_width(p, v) > 1) || v->stash == phase;
@@ -279,8 +278,7 @@ static void item_coordinates(fu_em *e, row *r)
 static void declare_kept(fu_em *e)
 {
     fu_prog *p = e->p;
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (v->stash < 0) continue;
         fu_name(e, v);
         fu_line(&e->t, "%s %s_row[%d][%d];", fu_type(e, v->dtype), v->name, p->held, p->pack);

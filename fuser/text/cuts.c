@@ -82,8 +82,7 @@ static int computed(const fu_prog *p, const fu_cuts *c)
 {
     bool asked[FU_MAX_VALUES] = {false};
     int n = 0;
-    for (int k = 0; k < p->n_store; k++) {
-        const fu_store *s = &p->store[k];
+    TN_EACH(s, p->store, p->n_store) {
         const int stored = s->mask < 0 ? 1 : known(p, c, s->mask);
         if (stored) asked[settled(p, c, s->value)] = true;
         if (stored < 0) asked[s->mask] = true;
@@ -133,8 +132,7 @@ bool fu_find_cuts(const fu_prog *p, fu_cuts *c)
     int tests[FU_MAX_ATOMS] = {0}, most = -1;
     int64_t from, to;
     if (p->form != FU_POINTWISE || p->block >= 0) return false;
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (v->kind == FU_RANDOM && v->vary >> vec & 1) return false; /* bits are made for the whole loop */
         const int atom = stretch(p, v, &from, &to);
         if (atom >= 0) tests[atom]++;

@@ -44,8 +44,7 @@ void fu_write_body(fu_em *e, int phase, const fu_lane *lane, const char *acc_at)
         fu_accumulate(e, v, acc, at, x);
         if (fu_wants_least(p, i)) fu_put_least(e, v, acc_at, x);
     }
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (!v->cross || v->phase != phase || fu_cross_width(p, v) == 1) continue;
         char acc[240];
         snprintf(acc, sizeof acc, "%s_sum[%s]", v->name, lane->stash);
@@ -187,8 +186,7 @@ void fu_test_arguments(fu_em *e, int phase, const fu_lane *lane)
     char row[64];
     bool seen[FU_MAX_VALUES] = {false};
     e->lane = lane;
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (!fu_computed_in(p, v, phase) || !fu_near_form(v, row, sizeof row) || seen[v->arg[0]]) continue;
         seen[v->arg[0]] = true;
         const char *x = fu_ask(e, v->arg[0]);
@@ -232,8 +230,7 @@ void fu_put_pieces(fu_em *e, int phase, const char *first, const char *count)
 {
     const fu_prog *p = e->p;
     char at[256];
-    for (int k = 0; k < p->n_store; k++) {
-        const fu_store *s = &p->store[k];
+    TN_EACH(s, p->store, p->n_store) {
         if (!s->stream || s->phase != phase) continue;
         fu_index(e, s->stride, ~fu_bit(fu_vec(p)), at, sizeof at);
         const char *to = e->pointer[s->buf];
@@ -408,8 +405,7 @@ void fu_declare(fu_em *e, fu_value *v, const char *kind, int64_t n)
 void fu_declare_kept_rows(fu_em *e)
 {
     fu_prog *p = e->p;
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (v->stash < 0) continue;
         int64_t n = fu_count(p, p->red) * (p->form == FU_COLUMN ? p->tile : 1);
         /* single bytes among floats keep loops from becoming vectors */
@@ -427,8 +423,7 @@ void fu_write_kept(fu_em *e)
     int vec = fu_vec(p);
     for (int i = 0; i < p->n_store; i++)
         if (!fu_store_full(p, &p->store[i])) fu_ask(e, p->store[i].value);
-    for (int i = 0; i < p->n_store; i++) {
-        const fu_store *s = &p->store[i];
+    TN_EACH(s, p->store, p->n_store) {
         if (fu_store_full(p, s)) continue;
         uint32_t missing = fu_all_atoms(p) & ~p->red & ~s->dom;
         char only[200] = "";
@@ -484,8 +479,7 @@ static bool by_blocks(const fu_prog *p, const fu_value *v)
 static void unrolled_body(fu_em *e, const fu_loop *l, fu_lane *lane)
 {
     fu_prog *p = e->p;
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (!fu_reduced_in(v, l->phase)) continue;
         if (by_blocks(p, v))
             fu_line(&e->t, "%s %s_now = 0;", e->lang->type[TN_F32], v->name);
@@ -498,8 +492,7 @@ static void unrolled_body(fu_em *e, const fu_loop *l, fu_lane *lane)
     lane->local = true;
     fu_write_body(e, l->phase, lane, lane->at);
     fu_scope_close(e);
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         const char *join = by_blocks(p, v) ? "+=" : "=";
         if (fu_reduced_in(v, l->phase))
             fu_line(&e->t, "%s_acc[%s] %s %s_now;", v->name, lane->at, join, v->name);

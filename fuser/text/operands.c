@@ -53,8 +53,7 @@ void fu_take_inputs(fu_em *e, const fu_prog *first, const int *slot, bool partia
 void fu_take_outputs(fu_em *e)
 {
     fu_prog *p = e->p;
-    for (int i = 0; i < p->n_store; i++) {
-        fu_store *s = &p->store[i];
+    TN_EACH(s, p->store, p->n_store) {
         s->buf = -1;
         if (p->split && !fu_store_full(p, s)) continue;
         const tn_tensor *t = s->node < 0 ? NULL : e->c->node[s->node].t;

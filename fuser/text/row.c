@@ -200,8 +200,7 @@ static void fold(fu_em *e, fu_value *v)
 
 static void flush_lanes(fu_em *e, int phase)
 {
-    for (int i = 0; i < e->p->n_value; i++) {
-        fu_value *v = &e->p->value[i];
+    TN_EACH(v, e->p->value, e->p->n_value) {
         if (!fu_reduced_in(v, phase) || !flushes(e->p, v)) continue;
         fold(e, v);
         fu_line(&e->t, "%s_total += %s_lane[0];", v->name, v->name);
@@ -210,8 +209,7 @@ static void flush_lanes(fu_em *e, int phase)
 
 static void declare_flushed(fu_em *e, int phase)
 {
-    for (int i = 0; i < e->p->n_value; i++) {
-        fu_value *v = &e->p->value[i];
+    TN_EACH(v, e->p->value, e->p->n_value) {
         if (fu_reduced_in(v, phase) && flushes(e->p, v)) fu_declare(e, v, "lane", e->p->lanes);
     }
 }
@@ -316,8 +314,7 @@ static void write_phase(fu_em *e, int phase, const fu_range *r)
 void fu_sum_rows(fu_em *e, const char *guard)
 {
     const fu_prog *p = e->p;
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (!v->cross || fu_cross_width(p, v) > 1) continue;
         const char *x = fu_ask(e, v->arg[0]);
         char acc[80];

@@ -48,8 +48,7 @@ bool fu_low_condition(const fu_prog *p, int phase, char *out, size_t n)
 {
     size_t k = 0;
     bool listed[FU_MAX_VALUES] = {false};
-    for (int i = 0; i < p->n_value; i++) {
-        const fu_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (v->kind == FU_RANDOM && fu_computed_in(p, v, phase)) return false; /* its bits are made once */
         const int top = fu_computed_in(p, v, phase) ? fu_low_top(p, v) : -1;
         if (top < 0 || listed[top]) continue;

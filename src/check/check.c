@@ -536,8 +536,7 @@ static void compare_group(tn_session *s, const tn_flush_scratch *f, const tn_pla
 
 static void poison(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, int step)
 {
-    for (int i = 0; i < p->n_value; i++) {
-        const tn_plan_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         const tn_tensor *n = v->slot < f->node.n ? f->node.at[v->slot] : NULL;
         bool dies = v->last == step && !v->root && !v->keep && v->alias < 0 && !v->taken;
         if (!dies || (n && tn_node_written(n))) continue;

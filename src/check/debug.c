@@ -115,8 +115,7 @@ static void put_graphs(tn_growing *t, const tn_plan *p)
         tn_put(t, "\n");
     }
     tn_put(t, "  laid out\n");
-    for (int i = 0; i < p->n_value; i++) {
-        const tn_plan_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         tn_put(t, "    %d: kernels %d to %d, %zu bytes", v->slot, v->first + 1, v->last + 1,
                v->elems * tn_dtype_size(v->dtype));
         tn_put(t, v->root || v->keep ? ", outlives the plan\n" : " at %zu\n", v->offset);

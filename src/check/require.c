@@ -90,8 +90,7 @@ static int refuse(tn_session *s, const tn_require *q, const tn_flush_scratch *f,
                   int b)
 {
     const char *why = "no value goes from one to the other";
-    for (int i = 0; i < p->n_cut; i++) {
-        const tn_cut *c = &p->cut[i];
+    TN_EACH(c, p->cut, p->n_cut) {
         if (part(q, f->node.at[c->from]) != part(q, f->node.at[a]) ||
             part(q, f->node.at[c->to]) != part(q, f->node.at[a]))
             continue;

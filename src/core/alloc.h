@@ -21,4 +21,8 @@ void tn_alloc_fail_after(long n);
 /* Allocations asked for since the program began. */
 long tn_alloc_count(void);
 
+/* x runs over the n elements of a list, which does not grow meanwhile. */
+#define TN_EACH(x, list, n)                                                                                  \
+    for (__typeof__((list) + 0) x = (list), x##_end = (n) > 0 ? x + (n) : x; x < x##_end; x++)
+
 #endif

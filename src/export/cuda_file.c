@@ -171,8 +171,7 @@ static void put_init(const tn_export *x, tn_growing *t)
            "cudaErrorMisalignedAddress;\n"
            "    cudaMemsetAsync(m, 0, sizeof *m, stream);\n",
            x->name, x->name, x->name, x->name, EXPORT_CUDA_ALIGN);
-    for (int i = 0; i < x->n_region; i++) {
-        const ex_region *r = &x->region[i];
+    TN_EACH(r, x->region, x->n_region) {
         if ((r->written || r->read) && !ex_begins_as_zero(r))
             tn_put(t,
                    "    cudaMemcpyAsync(m->%s, %s_at_first, sizeof %s_at_first, cudaMemcpyHostToDevice, "

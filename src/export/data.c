@@ -32,8 +32,7 @@ void ex_add_up(const tn_export *x, double *constants, double *state)
 {
     *constants = 0;
     *state = (double)ex_scratch_bytes(x);
-    for (int i = 0; i < x->n_region; i++) {
-        const ex_region *r = &x->region[i];
+    TN_EACH(r, x->region, x->n_region) {
         if (!(r->written || r->read)) continue;
         *(ex_is_member(x, r) ? state : constants) += (double)ex_region_bytes(r);
     }
@@ -43,8 +42,7 @@ void ex_add_up(const tn_export *x, double *constants, double *state)
 
 void ex_put_members(const tn_export *x, tn_growing *t)
 {
-    for (int i = 0; i < x->n_region; i++) {
-        const ex_region *r = &x->region[i];
+    TN_EACH(r, x->region, x->n_region) {
         if (r->written || (r->read && ex_is_member(x, r)))
             tn_put(t, "    %s%s %s[%zu];\n", x->cuda ? "__align__(256) " : "", ex_region_type(x, r), r->name,
                    ex_elems(r));
@@ -142,8 +140,7 @@ static void put_values(tn_growing *t, const ex_region *r, size_t n, bool scales)
 
 void ex_put_arrays(const tn_export *x, tn_growing *t)
 {
-    for (int i = 0; i < x->n_region; i++) {
-        const ex_region *r = &x->region[i];
+    TN_EACH(r, x->region, x->n_region) {
         const bool member = ex_is_member(x, r);
         if (!(r->written || r->read) || (member && ex_begins_as_zero(r))) continue;
         tn_put(t, "static const %s %s%s[%zu] = {\n", ex_region_type(x, r), r->name,

@@ -219,8 +219,7 @@ static size_t arrays(const char *body)
 static void put_signature(tn_growing *t, const ex_function *fn, bool parts)
 {
     const char *comma = "";
-    for (int i = 0; i < fn->n; i++) {
-        const struct ex_param *p = &fn->param[i];
+    TN_EACH(p, fn->param, fn->n) {
         if (p->same >= 0) continue;
         tn_put(t, "%s%s%s *%s%s", comma, p->only_read ? "const " : "", p->type, p->alone ? "restrict " : "",
                p->name);

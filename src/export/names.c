@@ -16,8 +16,7 @@ static void put_entry(const tn_export *x, tn_growing *t, const tn_tensor *p)
 {
     tn_storage *holder = NULL;
     const char *at = tn_node_home(p, &holder);
-    for (int i = 0; i < x->n_region; i++) {
-        const ex_region *r = &x->region[i];
+    TN_EACH(r, x->region, x->n_region) {
         if (p->dtype != TN_F32 || r->dtype != TN_F32 || r->weights || !(r->written || r->read) ||
             at < r->low || at >= r->low + r->bytes)
             continue;

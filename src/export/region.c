@@ -97,8 +97,7 @@ static bool has_name(const tn_export *x, const ex_region *r)
 /* Memory that the step only reads and the user has not named may be gone by the end: it is copied now. */
 int ex_copy_constants(tn_export *x)
 {
-    for (int i = 0; i < x->n_region; i++) {
-        ex_region *r = &x->region[i];
+    TN_EACH(r, x->region, x->n_region) {
         if (r->data) continue;
         r->data = tn_calloc(1, r->bytes + 8);
         if (!r->data) return ex_fail(x, TN_E_NOMEM, "no memory for %zu bytes of %s", r->bytes, r->name);

@@ -33,8 +33,7 @@ void ex_put_part(const tn_step *st, const ex_function *fn, tn_growing *t)
 {
     tn_growing arguments = {0};
     tn_put(t, "struct %s_CALL {\n", fn->name);
-    for (int i = 0; i < fn->n; i++) {
-        const struct ex_param *p = &fn->param[i];
+    TN_EACH(p, fn->param, fn->n) {
         if (p->same >= 0) continue;
         tn_put(t, "    %s%s *%s;\n", p->only_read ? "const " : "", p->type, p->name);
         tn_put(&arguments, "c->%s, ", p->name);

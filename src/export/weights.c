@@ -170,8 +170,7 @@ void ex_put_codes(const ex_region *r, int64_t i, char *out, size_t n)
 
 void ex_put_rounding(const tn_export *x, tn_growing *t)
 {
-    for (int i = 0; i < x->n_region; i++) {
-        const ex_region *r = &x->region[i];
+    TN_EACH(r, x->region, x->n_region) {
         if (r->weights && r->read)
             tn_put(t, " *   %-40s %10zu bytes of %s, off by %.2g %%\n", r->name, ex_region_bytes(r),
                    forms[r->weights].name, 100 * r->off);

@@ -540,8 +540,7 @@ void tn_state_free(tn_session *s)
 {
     for (int i = 0; i < s->n_kept; i++) drop_persistent(s, s->kept[i]);
     for (int i = 0; i < s->n_params; i++) drop_persistent(s, s->params[i]);
-    for (int d = 0; d < TN_DTYPE_COUNT; d++) {
-        tn_slab *b = &s->slab[d];
+    TN_EACH(b, s->slab, TN_DTYPE_COUNT) {
         if (b->values) drop_persistent(s, b->values);
         if (b->gradients) drop_persistent(s, b->gradients);
         if (b->value_base) s->device->release(s->device, b->value_base, b->reserved);

@@ -207,8 +207,7 @@ static int64_t stored_for_later(tn_making *m, const tn_plan *p)
             const int slot = p->step[k].buf[b];
             if (slot >= 0 && slot < n->n_value) read[slot] = true;
         }
-    for (int i = 0; i < p->n_value; i++) {
-        const tn_plan_value *v = &p->value[i];
+    TN_EACH(v, p->value, p->n_value) {
         if (v->slot >= n->n_node || !(v->root || v->keep) || n->value[v->slot].written) continue;
         if (!read[v->slot]) bytes += (int64_t)tn_note_bytes(&n->value[v->slot]);
     }

@@ -56,8 +56,7 @@ void tn_eager_make(tn_making *m, const tn_plan *p, tn_eager *e)
     e->seen = tn_view_take(m, count, sizeof *e->seen);
     if (m->failed) return;
     for (int i = 0; i < n->n_call; i++) e->call[i].simple = true;
-    for (int i = 0; i < n->n_node; i++) {
-        const tn_note_value *y = &n->value[i];
+    TN_EACH(y, n->value, n->n_node) {
         if (y->call >= 0 && y->step >= 0) {
             struct tn_eager_call *c = &e->call[y->call];
             c->simple = c->simple && loops_over_elements(y->op) && !y->written;

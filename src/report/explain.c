@@ -125,8 +125,7 @@ void tn_view_copies(tn_session *s, tn_view *v)
     for (int i = 0; i < v->n_launch; i++) sizes |= 1u << copy_like(&v->launch[i]);
     measure_copies(s, sizes);
     const double *gbs = s->explain->copy_gbs;
-    for (int i = 0; i < v->n_launch; i++) {
-        tn_launch *l = &v->launch[i];
+    TN_EACH(l, v->launch, v->n_launch) {
         double speed = gbs[copy_like(l)];
         if (speed > 0) l->copy_ms = (double)l->of->bytes * 1e-6 / speed;
     }
@@ -235,8 +234,7 @@ static void put_ledger(const tn_view *v, tn_growing *t)
            "\nwhat forward does for backward: %.2f MB kept, %.2f MB computed again (predicted %.3f ms), "
            "%.2f MB never stored\n",
            mb(v->kept_bytes), mb(v->again_bytes), v->again_ms, mb(v->never_bytes));
-    for (int i = 0; i < v->n_kept; i++) {
-        const tn_kept *k = &v->kept[i];
+    TN_EACH(k, v->kept, v->n_kept) {
         tn_put(t, "  %10.3f MB  %-14s  %s", mb(k->bytes), k->how, k->name);
         if (k->n > 1) tn_put(t, " (%d values)", k->n);
         if (k->reader[0]) tn_put(t, ", for %s", k->reader);
@@ -250,8 +248,7 @@ static void put_boundaries(const tn_view *v, tn_growing *t)
     tn_put(t, "\nboundaries: a kernel ends, and a value goes through memory\n");
     tn_boundary rest;
     const int told = tn_view_told(v, &rest);
-    for (int i = 0; i < told; i++) {
-        const tn_boundary *b = &v->boundary[i];
+    TN_EACH(b, v->boundary, told) {
         tn_put(t, "  %10.3f MB  %s -> %s", mb(b->bytes), b->from, b->to);
         tn_put(t, b->n > 1 ? " (%d values)\n" : "\n", b->n);
         tn_put(t, "                 %s; %s\n", b->reason, b->remedy);

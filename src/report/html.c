@@ -127,8 +127,7 @@ static void put_roofline(const tn_view *v, tn_growing *t)
 {
     axes a = {-1, 2, -1, 2};
     double most = 0;
-    for (int i = 0; i < v->n_launch; i++) {
-        const tn_launch *l = &v->launch[i];
+    TN_EACH(l, v->launch, v->n_launch) {
         if (!measured(l)) continue;
         double x = log10(l->of->flops / (double)l->of->bytes), y = log10(l->of->flops * 1e-6 / l->ms);
         a.x0 = fmin(a.x0, floor(x));
@@ -143,8 +142,7 @@ static void put_roofline(const tn_view *v, tn_growing *t)
     double x0 = fmax(pow(10, a.x0), pow(10, a.y0) / v->gbs), knee = most / v->gbs;
     tn_put(t, "<path d='M%.1f %.1fL%.1f %.1fH%d' stroke='#c44' fill=none stroke-width=1.5 />\n", at_x(&a, x0),
            at_y(&a, x0 * v->gbs), at_x(&a, knee), at_y(&a, most), RIGHT);
-    for (int i = 0; i < v->n_launch; i++) {
-        const tn_launch *l = &v->launch[i];
+    TN_EACH(l, v->launch, v->n_launch) {
         if (!measured(l)) continue;
         double r = 3 + 12 * sqrt(l->ms / v->total.ms);
         tn_put(t, "<circle cx=%.1f cy=%.1f r=%.1f fill='%s' fill-opacity=.55><title>%s: ",
@@ -262,8 +260,7 @@ static void put_boundaries(const tn_view *v, tn_growing *t)
               "class=n>ms it costs</tr>\n");
     tn_boundary rest;
     const int told = tn_view_told(v, &rest);
-    for (int i = 0; i < told; i++) {
-        const tn_boundary *b = &v->boundary[i];
+    TN_EACH(b, v->boundary, told) {
         tn_put(t, "<tr><td>");
         put_escaped(t, b->from);
         tn_put(t, "<td>&rarr; ");

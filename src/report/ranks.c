@@ -100,8 +100,7 @@ static void list_parts(work *w)
     const tn_view *v = w->v;
     for (int i = 0; i < v->n_launch; i++) {
         const tn_launch *l = &v->launch[i];
-        for (int k = 0; k < l->plan->n_begin; k++) {
-            const tn_begin *b = &l->plan->begin[k];
+        TN_EACH(b, l->plan->begin, l->plan->n_begin) {
             if (b->step != l->step || together(l, TN_GATHER)) continue;
             w->list[w->n++] = (sending){.after = i - l->step + b->after,
                                         .until = i,
@@ -206,8 +205,7 @@ static void put_text(const work *w, int ranks, tn_growing *t)
     tn_put(t, "  %d parts, %.3f MB; on a network of %.4g us and %.4g GB/s%s, %d ranks:\n", w->n,
            (double)bytes * 1e-6, w->net.latency * 1e3, w->net.bandwidth * 1e-6,
            w->net.given && !w->net.bad ? "" : " (TENSOR_NETWORK=MICROSECONDS,GB/s is another one)", ranks);
-    for (int k = 0; k < w->n; k++) {
-        const sending *s = &w->list[k];
+    TN_EACH(s, w->list, w->n) {
         tn_put(t, "  %10.3f MB from %8.3f to %8.3f ms, behind launch %d, for launch %d\n",
                (double)s->bytes * 1e-6, s->begin, s->end, s->after + 1, s->until + 1);
     }

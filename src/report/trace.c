@@ -115,8 +115,7 @@ int tn_trace(tn_session *s, const char *path)
         put_event(&t, "end", "host", 1, last, v.log->end, zero);
         tn_put(&t, "}");
     }
-    for (int i = 0; i < v.n_launch; i++) {
-        const tn_launch *l = &v.launch[i];
+    TN_EACH(l, v.launch, v.n_launch) {
         const double *at = v.log->run[l->segment].kernel;
         if (!at) continue;
         put_event(&t, l->of->name, tn_way_name(l->way), 2, at[2 * l->step], at[2 * l->step + 1], zero);

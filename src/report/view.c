@@ -224,16 +224,14 @@ static void make_rows(tn_making *m)
     int *in = tn_view_take(m, (size_t)v->n_launch, sizeof *in);
     v->first_of = tn_view_take(m, (size_t)v->n_launch, sizeof *v->first_of);
     if (m->failed) return;
-    for (int i = 0; i < v->n_launch; i++) {
-        tn_launch *l = &v->launch[i];
+    TN_EACH(l, v->launch, v->n_launch) {
         l->row = -1;
         if (l->again)
             l->row = l[-1].row;
         else if (l->way != TN_WAY_BACKWARD)
             l->row = v->n_row++;
     }
-    for (int i = 0; i < v->n_launch; i++) {
-        tn_launch *l = &v->launch[i];
+    TN_EACH(l, v->launch, v->n_launch) {
         if (l->row >= 0) continue;
         int n_in = 0;
         for (int k = 0; k < l->of->n_nodes; k++) {

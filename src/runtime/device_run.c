@@ -160,8 +160,7 @@ static struct recorded *find(tn_session *s, struct tn_plan_run *r, const tn_flus
     struct recorded *oldest = &r->recorded[0];
     size_t bytes = (size_t)n_slot * sizeof(void *);
     r->clock++;
-    for (int i = 0; i < RECORDINGS; i++) {
-        struct recorded *v = &r->recorded[i];
+    TN_EACH(v, r->recorded, RECORDINGS) {
         if (v->used < oldest->used) oldest = v;
         if (!v->address || v->n != n_slot || memcmp(v->address, f->address, bytes)) continue;
         v->used = r->clock;

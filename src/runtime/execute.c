@@ -105,8 +105,7 @@ static int fill_words(tn_session *s, tn_flush_scratch *f, const tn_plan *p, int 
     if (!tn_reserve(&f->word, &f->cap_word, n, sizeof *f->word)) return tn_fail_memory(s);
     n = 0;
     for (int i = 0; i < p->n_step; i++)
-        for (int k = 0; k < p->step[i].n_scalar; k++) {
-            const struct tn_scalar_ref *r = &p->step[i].scalar[k];
+        TN_EACH(r, p->step[i].scalar, p->step[i].n_scalar) {
             f->word[n++] = word_of(s, tn_node_at(f, r->slot), (int)r->what);
         }
     return TN_OK;
@@ -146,8 +145,7 @@ static int set_buffers(tn_session *s, tn_flush_scratch *f, const tn_plan *p)
     for (int i = 0; i < p->n_step; i++) n += p->step[i].n_buf;
     if (!tn_reserve(&f->buf, &f->cap_buf, n, sizeof *f->buf)) return tn_fail_memory(s);
     void **to = f->buf;
-    for (int i = 0; i < p->n_step; i++) {
-        const tn_step *st = &p->step[i];
+    TN_EACH(st, p->step, p->n_step) {
         for (int k = 0; k < st->n_buf; k++) {
             int slot = st->buf[k];
             *to++ = slot < 0 ? NULL : (char *)f->address[slot] + st->offset[k] * (int64_t)f->size[slot];

@@ -310,8 +310,7 @@ static void drop_flushed(const tn_flush_record *r)
 
 static void drop_values(tn_tape *t, tn_graph *g)
 {
-    for (int i = 0; i < t->n; i++) {
-        tn_entry *e = &t->entry[i];
+    TN_EACH(e, t->entry, t->n) {
         if (e->flush && e->flush->plan) drop_flushed(e->flush);
         if (e->uploads) tn_node_drop_value(tn_entry_results(t, e)[0]);
     }
