@@ -16,12 +16,14 @@
  *  - Ownership. Between tn_step_begin and tn_step_end everything an operator returns dies with the step. Creation
  *    functions (chapter 3) called outside a step make tensors that live until tn_free or tn_close, and so do those of
  *    tn_keep and tn_buffer. An operator's result outside a step lives until tn_free or the next tn_step_begin, a
- *    parameter until tn_close. A handle used after its step, or after tn_free, is an error (TN_E_STALE), not undefined.
+ *    parameter until tn_close. Between tn_scope_begin and tn_scope_end, outside of steps, both die with the scope. A
+ *    handle used after its step or scope, or after tn_free, is an error (TN_E_STALE), not undefined.
  *  - Serving. Put tn_step_begin and tn_step_end around each request, with tn_train(s, false) and tn_no_grad_begin
  *    before the first: what a request made goes with its step, memory stays as it is, and a request like the one
- *    before costs no planning. Outside of steps results pile up without a bound until they are freed, each by its own
- *    tn_free, those of nested calls as well, as the library cannot know which handles are still wanted; a session in
- *    which they do says so, with the line that makes most of them, and again each time they have doubled.
+ *    before costs no planning. Or tn_scope_begin and tn_scope_end, where results from before are to stay, or each
+ *    operator is to run at its call. With neither, results pile up without a bound until they are freed, each by its
+ *    own tn_free, those of nested calls as well, as the library cannot know which handles are still wanted; a session
+ *    in which they do says so, with the line that makes most of them, and again each time they have doubled.
  *  - Errors. An operator that cannot be done returns NULL, and an operator given NULL returns NULL. The session keeps
  *    the first error, with operator, argument, shapes and the caller's file and line: tn_error, tn_error_text.
  *    Operators know their session by their tensors: one whose tensors are all NULL, or whose list has none, has no
@@ -222,6 +224,14 @@ TN_API int tn_close(tn_session *s);
 TN_FUNCTION(int, step_begin, tn_session *s);
 TN_API int tn_step_end(tn_session *s); /* runs what is pending; the step's tensors die */
 TN_API int tn_step_end_at(tn_session *s, const char *file, int line);
+/* Of inference: what is made between the two - results of operators, and tensors of chapter 3 - goes at tn_scope_end,
+ * and what was made before stays. Each operator runs at its call, as ever outside of steps; results can be read as often
+ * as one likes. No gradient is kept, as after tn_no_grad_begin; tn_backward and tn_grad are TN_E_STATE. Parameters,
+ * buffers and what tn_keep makes outlive it. Nests. In a step what is made lives until the step ends; one that begins in
+ * a scope ends all results outside of it, as ever. TN_E_STATE: an end without a begin, and a step that ends in between
+ * or has not ended. Steps are faster where a request is like one before: their kernels reach across operators. */
+TN_FUNCTION(int, scope_begin, tn_session *s);
+TN_FUNCTION(int, scope_end, tn_session *s);
 TN_API int tn_flush(tn_session *s); /* runs what is pending now */
 TN_API int tn_flush_at(tn_session *s, const char *file, int line);
 /* Waits until the device has done all that was run: a GPU works on while the program does. For who takes the time of a

@@ -32,6 +32,8 @@
 #define tn_step_end(s) tn_step_end_at(s, __FILE__, __LINE__)
 #define tn_flush(s) tn_flush_at(s, __FILE__, __LINE__)
 #define tn_step_begin(...) tn_step_begin_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_scope_begin(...) tn_scope_begin_at(__VA_ARGS__, __FILE__, __LINE__)
+#define tn_scope_end(...) tn_scope_end_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_op_begin(...) tn_op_begin_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_op_end(...) tn_op_end_at(__VA_ARGS__, __FILE__, __LINE__)
 #define tn_split(...) tn_split_at(__VA_ARGS__, __FILE__, __LINE__)

@@ -201,7 +201,7 @@ P, I = c.c_void_p, c.c_int
 F = {n: function(n, r, *t) for n, r, t in (
     ("open_with", P, [P]), ("close", I, [P]), ("error", I, [P]), ("error_text", c.c_char_p, [P]), ("clear_error", None, [P]),
     ("step_begin", I, [P]), ("step_end", I, [P]), ("backward", I, [P]), ("gradient", P, [P]), ("ndim", I, [P]), ("plan_text", c.c_char_p, [P]),
-    ("no_grad_begin", I, [P]), ("no_grad_end", I, [P]),
+    ("no_grad_begin", I, [P]), ("no_grad_end", I, [P]), ("scope_begin", I, [P]), ("scope_end", I, [P]),
     ("dim", c.c_int64, [P, I]), ("numel", c.c_int64, [P]), ("dtype_of", I, [P]), ("dtype_name", c.c_char_p, [I]), ("item", c.c_double, [P]), ("free", None, [P]),
     ("read", I, [P, I, P, c.c_size_t]), ("from", P, [P, P, I, I, P]), ("param", P, [P, c.c_char_p, P]), ("session_of", P, [P]),
     ("optim_step", I, [P]), ("optim_set_lr", I, [P, c.c_double]), ("save_with", I, [P, c.c_char_p, P]),
@@ -368,6 +368,14 @@ class Session(Handle):
             yield self
         finally:
             F["no_grad_end"](self.p)
+
+    @contextlib.contextmanager
+    def scope(self):
+        self.check(F["scope_begin"](self.p))
+        try:
+            yield self
+        finally:
+            F["scope_end"](self.p)
 
     def train(self, on=True):
         self.check(F["train"](self.p, on))

@@ -236,4 +236,278 @@ TEST(saving_leaves_nothing)
     assert_int_equal(tn_close(s), 0);
 }
 
+/* ---- scopes ---- */
+
+static double sum_of(tn_tensor *x)
+{
+    return tn_item(tn_sum(x, TN_ALL, false));
+}
+
+TEST(a_scope_ends_what_it_made)
+{
+    tn_session *s = open_one();
+    tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(4, 4)));
+    tn_tensor *outer = tn_mul_scalar(w, 2), *buffer = tn_buffer(s, "b", tn_zeros(s, TN_F32, TN_SHAPE(4, 4)));
+    assert_int_equal(tn_scope_begin(s), 0);
+    const float host[16] = {1, 2, 3};
+    tn_tensor *in = tn_from(s, host, TN_F32, TN_SHAPE(4, 4)), *z = tn_zeros(s, TN_F32, TN_SHAPE(4, 4));
+    tn_tensor *seen = tn_reshape(outer, TN_SHAPE(16)), *y = tn_add(tn_mul(in, outer), z), *kept = tn_keep(y);
+    assert_int_equal(tn_assign(buffer, y), 0);
+    assert_true(sum_of(y) == 12 && sum_of(y) == 12 && sum_of(seen) == 32);
+    tn_tensor *param = tn_param(s, "p", in);
+    assert_int_equal(tn_scope_end(s), 0);
+    assert_true(sum_of(outer) == 32 && sum_of(kept) == 12 && sum_of(buffer) == 12 && sum_of(param) == 6);
+    tn_tensor *gone[] = {in, z, seen, y};
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(tn_ndim(gone[i]), -1);
+        null_with(s, TN_E_STALE, "made between tn_scope_begin and tn_scope_end", tn_relu(gone[i]));
+        float out[16];
+        assert_int_equal(tn_read(gone[i], TN_F32, out, sizeof out), TN_E_STALE);
+        assert_non_null(strstr(tn_error_text(s), "tn_scope_end"));
+        tn_clear_error(s);
+    }
+    tn_free(y); /* nothing is left to free */
+    const size_t before = bytes_of(s);
+    tn_scope_begin(s);
+    tn_tensor *big = tn_zeros(s, TN_F32, TN_SHAPE(1000, 1000)),
+              *from = tn_from(s, host, TN_F32, TN_SHAPE(16));
+    tn_tensor *twice = tn_mul_scalar(big, 2);
+    assert_true(bytes_of(s) >= before + 4000000);
+    tn_free(big);
+    tn_free(from);
+    tn_free(twice);
+    assert_int_equal(bytes_of(s), before);
+    tn_scope_end(s);
+    assert_int_equal(tn_error(s), 0);
+    assert_int_equal(tn_backward(tn_sum(tn_mul(outer, outer), TN_ALL, false)), 0);
+    assert_true(sum_of(tn_gradient(w)) == 16 * 8);
+    assert_int_equal(tn_close(s), 0);
+}
+
+TEST(scopes_and_steps)
+{
+    tn_session *s = open_one();
+    tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(4, 4)));
+    assert_int_equal(tn_scope_end(s), TN_E_STATE);
+    assert_non_null(strstr(tn_error_text(s), "without tn_scope_begin"));
+    assert_non_null(strstr(tn_error_text(s), "test_outside.c"));
+    tn_clear_error(s);
+
+    tn_scope_begin(s); /* what a nested one makes goes before the rest */
+    tn_tensor *a = tn_exp(w);
+    tn_scope_begin(s);
+    tn_tensor *b = tn_mul(a, a);
+    assert_true(fabs(sum_of(b) - 16 * exp(2)) < 1e-4);
+    tn_scope_end(s);
+    assert_int_equal(tn_ndim(b), -1);
+    assert_true(fabs(sum_of(a) - 16 * exp(1)) < 1e-4);
+    null_with(s, TN_E_STATE, "tn_scope_begin",
+              (tn_tensor *)(tn_backward(tn_sum(a, TN_ALL, false)) ? NULL : a));
+    tn_no_grad_end(s);
+    assert_int_equal(tn_error(s), TN_E_STATE); /* it is not the program's to end */
+    tn_clear_error(s);
+    tn_scope_end(s);
+    assert_int_equal(tn_ndim(a), -1);
+
+    for (int i = 0; i < 3; i++) { /* in a step, replayed as well: what was made lives on to its end */
+        tn_step_begin(s);
+        tn_scope_begin(s);
+        tn_tensor *y = tn_mul_scalar(w, i + 1);
+        tn_scope_end(s);
+        tn_tensor *loss = tn_sum(tn_mul(y, w), TN_ALL, false); /* y is a constant to it */
+        tn_backward(loss);
+        assert_true(tn_item(loss) == 16 * (i + 1) && sum_of(tn_gradient(w)) == 16 * (i + 1));
+        assert_int_equal(tn_step_end(s), 0);
+        assert_int_equal(tn_ndim(y), -1);
+    }
+    tn_tensor *outer = tn_exp(w);
+    tn_scope_begin(s); /* a step in a scope */
+    tn_tensor *x = tn_exp(w);
+    tn_step_begin(s);
+    null_with(s, TN_E_STALE, "outside a step", tn_relu(outer));
+    null_with(s, TN_E_STALE, "outside a step", tn_relu(x));
+    assert_int_equal(tn_scope_end(s), TN_E_STATE);
+    tn_clear_error(s);
+    assert_true(fabs(sum_of(tn_exp(w)) - 16 * exp(1)) < 1e-4);
+    assert_int_equal(tn_step_end(s), 0);
+    tn_tensor *y = tn_mul_scalar(w, 3);
+    assert_true(sum_of(y) == 48);
+    assert_int_equal(tn_scope_end(s), 0);
+    assert_int_equal(tn_ndim(y), -1);
+
+    tn_step_begin(s); /* one that is left open */
+    tn_scope_begin(s);
+    tn_exp(w);
+    assert_int_equal(tn_step_end(s), TN_E_STATE);
+    assert_non_null(strstr(tn_error_text(s), "no tn_scope_end"));
+    tn_clear_error(s);
+    tn_step_begin(s);
+    assert_int_equal(tn_backward(tn_sum(w, TN_ALL, false)), 0); /* gradients are kept again */
+    assert_int_equal(tn_step_end(s), 0);
+    tn_scope_begin(s); /* as the session closes */
+    tn_exp(w);
+    assert_int_equal(tn_close(s), 0);
+}
+
+/* A request that fails half way leaves nothing, and the next one is answered. */
+TEST(an_error_in_a_scope)
+{
+    tn_session *s = open_one();
+    tn_linear *a = tn_linear_new(s, "a", 8, 4);
+    tn_tensor *x = tn_ones(s, TN_F32, TN_SHAPE(2, 8)), *wrong = tn_ones(s, TN_F32, TN_SHAPE(2, 7));
+    double right = 0;
+    size_t bytes = 0;
+    for (int i = 0; i < 200; i++) {
+        tn_scope_begin(s);
+        tn_tensor *h = tn_relu(x), *y = tn_linear_forward(a, i % 2 ? wrong : h);
+        if (i % 2) {
+            assert_null(y);
+            assert_null(tn_exp(y));
+            assert_int_equal(tn_scope_end(s), TN_E_SHAPE);
+            tn_clear_error(s);
+        } else {
+            const double v = sum_of(y);
+            assert_true(!i || v == right);
+            right = v;
+            assert_int_equal(tn_scope_end(s), 0);
+        }
+        if (i == 9) bytes = bytes_of(s);
+        assert_true(s->graph.n_nodes <= 8);
+    }
+    assert_int_equal(bytes_of(s), bytes);
+    assert_int_equal(tn_close(s), 0);
+}
+
+/* Two sessions do the same: reads, assignments, views of what is older, keeps, frees, steps in between; one
+ * of them has parts of it in scopes, nested, and takes out of them what it goes on with. */
+enum { BUFFERS = 3 };
+
+typedef struct both {
+    tn_session *s;
+    bool scoped;
+    tn_tensor *x[HELD], *buffer[BUFFERS];
+    float *out;
+} both;
+
+static void note_value(both *p, tn_tensor *t)
+{
+    assert_int_equal(tn_read(t, TN_F32, p->out, 100), 0);
+    p->out += 25;
+}
+
+static void scoped_part(both *p, rng *r, int depth)
+{
+    tn_tensor *all[HELD], *keep[HELD] = {NULL};
+    memcpy(all, p->x, sizeof all);
+    if (p->scoped) assert_int_equal(tn_scope_begin(p->s), 0);
+    for (int k = 0; k < 12; k++) {
+        const int at = (int)rng_below(r, HELD), b = (int)rng_below(r, BUFFERS);
+        all[at] = rng_below(r, 6) ? drawn(r, all) : tn_mul_scalar(tn_transpose(p->buffer[b], 0, 1), 0.5);
+        assert_non_null(all[at]);
+        if (!rng_below(r, 4)) assert_int_equal(tn_assign(p->buffer[b], all[rng_below(r, HELD)]), 0);
+        if (!rng_below(r, 3)) note_value(p, all[rng_below(r, HELD)]);
+        if (!rng_below(r, 5)) {
+            const int to = (int)rng_below(r, HELD);
+            tn_free(keep[to]);
+            keep[to] = tn_keep(all[at]);
+        }
+        if (depth < 3 && !rng_below(r, 8)) {
+            tn_tensor *was[HELD];
+            memcpy(was, p->x, sizeof was);
+            memcpy(p->x, all, sizeof all);
+            scoped_part(p, r, depth + 1);
+            for (int i = 0; i < HELD; i++)
+                if (p->x[i] != all[i]) all[i] = p->x[i]; /* kept by the inner part */
+            memcpy(p->x, was, sizeof was);
+        }
+    }
+    if (p->scoped) assert_int_equal(tn_scope_end(p->s), 0);
+    for (int i = 0; i < HELD; i++)
+        if (keep[i]) p->x[i] = keep[i];
+}
+
+static size_t run_scoped(uint64_t seed, bool scoped, float *out, size_t most)
+{
+    rng r = {seed};
+    both p = {.s = open_one(), .scoped = scoped, .out = out};
+    for (int i = 0; i < BUFFERS; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "b%d", i);
+        p.buffer[i] = tn_buffer(p.s, name, tn_randn(p.s, TN_F32, TN_SHAPE(5, 5)));
+    }
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < HELD; i++) {
+            tn_tensor *from = tn_randn(p.s, TN_F32, TN_SHAPE(5, 5));
+            p.x[i] = i % 2 ? from : tn_transpose(tn_tanh(from), 0, 1);
+        }
+        for (int k = 0; k < 8; k++) {
+            scoped_part(&p, &r, 0);
+            if (rng_below(&r, 3) == 0) p.x[rng_below(&r, HELD)] = drawn(&r, p.x);
+        }
+        for (int i = 0; i < HELD; i++) note_value(&p, p.x[i]);
+        for (int k = 0; k < 2; k++) { /* ends all results, and leaves a step that is to be replayed */
+            tn_step_begin(p.s);
+            tn_assign(p.buffer[0], tn_mul(p.buffer[1], p.buffer[2]));
+            assert_int_equal(tn_step_end(p.s), 0);
+        }
+        for (int i = 0; i < BUFFERS; i++) note_value(&p, p.buffer[i]);
+    }
+    assert_int_equal(tn_error(p.s), 0);
+    assert_int_equal(tn_close(p.s), 0);
+    assert_true((size_t)(p.out - out) <= most);
+    return (size_t)(p.out - out);
+}
+
+TEST(random_scopes)
+{
+    enum { MOST = 40000 };
+    static float a[MOST], b[MOST];
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        const size_t n = run_scoped(seed, false, a, MOST);
+        assert_int_equal(run_scoped(seed, true, b, MOST), n);
+        assert_memory_equal(a, b, n * sizeof *a);
+    }
+}
+
+/* Serving by scopes, beside a result that stays, and a cache that each request writes to. */
+static void *serve_in_scopes(void *arg)
+{
+    server *v = arg;
+    tn_linear *a = tn_linear_new(v->s, "a", 16, 32), *b = tn_linear_new(v->s, "b", 32, 4);
+    tn_tensor *last = tn_buffer(v->s, "last", tn_zeros(v->s, TN_F32, TN_SHAPE(1, 4)));
+    tn_tensor *stays = tn_exp(tn_linear_forward(b, tn_ones(v->s, TN_F32, TN_SHAPE(1, 32))));
+    const double sum = sum_of(stays);
+    for (int i = 0; i < REQUESTS; i++) {
+        const int64_t n = 1 + i % 7;
+        float in[7 * 16] = {0}, out[7 * 4];
+        tn_scope_begin(v->s);
+        tn_tensor *x = tn_from(v->s, in, TN_F32, TN_SHAPE(n, 16));
+        tn_tensor *y = tn_mul(tn_linear_forward(b, tn_relu(tn_linear_forward(a, x))), stays);
+        tn_set_name(y, "answer");
+        tn_assign(last, tn_slice(y, 0, 0, 1, 1));
+        tn_read(y, TN_F32, out, (size_t)n * 4 * sizeof *out);
+        tn_scope_end(v->s);
+        if (i == 100) v->warm = bytes_of(v->s), v->nodes_warm = v->s->graph.slots.n_slots;
+    }
+    v->end = bytes_of(v->s);
+    v->nodes_end = v->s->graph.slots.n_slots;
+    if (sum_of(stays) != sum) v->end = 0;
+    return NULL;
+}
+
+TEST(scopes_keep_to_their_memory)
+{
+    server v[2] = {{.s = open_one()}, {.s = open_one()}};
+    pthread_t t[2];
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&t[i], NULL, serve_in_scopes, &v[i]), 0);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(t[i], NULL);
+        assert_int_equal(tn_error(v[i].s), 0);
+        assert_int_equal(v[i].end, v[i].warm);
+        assert_int_equal(v[i].nodes_end, v[i].nodes_warm);
+        assert_int_equal(n_said, 0);
+        assert_int_equal(tn_close(v[i].s), 0);
+    }
+}
+
 RUN_TESTS(NULL, NULL)

@@ -39,6 +39,14 @@ assert gru(bn(fc(np.ones((2, 6, 3), "f4")))).shape == (2, 6, 5) and n.conv2d_new
 with n.no_grad():
     whole, cache = tb(np.ones((1, 3, 8), "f4")), n.cache_new(1, 2, 3, 4, "f4")
     assert tb(np.ones((1, 1, 8), "f4")).shape == lt.transformer_block_cached(tb, np.ones((1, 1, 8), "f4"), cache, 0).shape
+with n.scope():
+    gone = fc(u)
+    assert gone.shape == (2, 4)
+try:
+    gone.numpy()
+    assert False
+except lt.Error as e:
+    assert "tn_scope_begin" in str(e)
 try:
     lt.matmul(x, x)
     assert False

@@ -60,13 +60,24 @@ char *tn_arena_strdup(tn_arena *a, const char *s)
     return p ? memcpy(p, s, n) : NULL;
 }
 
+tn_arena_mark tn_arena_here(const tn_arena *a)
+{
+    return (tn_arena_mark){a->now, a->now ? a->now->used : 0};
+}
+
+void tn_arena_back_to(tn_arena *a, tn_arena_mark m)
+{
+    a->now = m.chunk ? m.chunk : a->first;
+    for (tn_arena_chunk *c = a->now; c; c = c->next) {
+        const size_t used = c == m.chunk ? m.used : 0;
+        TN_POISON(c->data + used, c->used - used);
+        c->used = used;
+    }
+}
+
 void tn_arena_reset(tn_arena *a)
 {
-    for (tn_arena_chunk *c = a->first; c; c = c->next) {
-        TN_POISON(c->data, c->used);
-        c->used = 0;
-    }
-    a->now = a->first;
+    tn_arena_back_to(a, (tn_arena_mark){NULL, 0});
 }
 
 void tn_arena_free(tn_arena *a)

@@ -16,6 +16,13 @@ typedef struct tn_arena {
 void *tn_arena_alloc(tn_arena *a, size_t bytes); /* zeroed, 16-byte aligned; NULL when there is none */
 char *tn_arena_strdup(tn_arena *a, const char *s);
 void tn_arena_reset(tn_arena *a);
+/* What was allocated since the mark is forgotten; one that is all zero is the beginning. */
+typedef struct tn_arena_mark {
+    tn_arena_chunk *chunk;
+    size_t used;
+} tn_arena_mark;
+tn_arena_mark tn_arena_here(const tn_arena *a);
+void tn_arena_back_to(tn_arena *a, tn_arena_mark m);
 void tn_arena_free(tn_arena *a);
 
 typedef struct tn_slots {

@@ -23,7 +23,10 @@ static void node_drop(tn_graph *g, tn_tensor *n)
     tn_storage_release(n->buf);
     n->buf = NULL;
     n->generation++; /* every handle of it is stale from here on */
-    n->was = n->flags & TN_F_PERSISTENT ? TN_WAS_PERSISTENT : g->outside ? TN_WAS_OUTSIDE : TN_WAS_OF_STEP;
+    n->was = n->flags & TN_F_PERSISTENT ? TN_WAS_PERSISTENT
+             : g->scope.ends            ? TN_WAS_OF_SCOPE
+             : g->outside               ? TN_WAS_OUTSIDE
+                                        : TN_WAS_OF_STEP;
     tn_slots_give(&g->slots, n);
 }
 
@@ -211,6 +214,9 @@ const char *tn_stale_text(const tn_tensor *handle)
         return "was made by an operator outside a step, and such a result goes when the next step begins: "
                "make it "
                "inside the step, or keep it with tn_keep";
+    case TN_WAS_OF_SCOPE:
+        return "was made between tn_scope_begin and tn_scope_end, and used after that; what tn_keep makes of "
+               "it stays";
     case TN_WAS_OF_STEP:
         break;
     }
@@ -313,22 +319,23 @@ static void forget_persistent(tn_tensor *const *holder, uint32_t n_holders, cons
 }
 
 /* Copies the name of a persistent tensor that goes for the nodes that stand for it in a step, which borrow
- * it. */
-static void keep_name(tn_arena *a, tn_tensor *const *holder, uint32_t n_holders, const char *name)
+ * it: those from id `first` on, as `a` does not last as long as the others. */
+static void keep_name(tn_arena *a, tn_tensor *const *holder, uint32_t n_holders, uint32_t first,
+                      const char *name)
 {
     const char *copy = NULL;
     for (uint32_t i = 0; i < n_holders; i++) {
         if (holder[i]->name != name) continue;
-        if (!copy) copy = tn_arena_strdup(a, name);
-        holder[i]->name = copy; /* without memory, by none */
+        if (!copy && holder[i]->id >= first) copy = tn_arena_strdup(a, name);
+        holder[i]->name = holder[i]->id >= first ? copy : NULL; /* without memory, by none */
     }
 }
 
 void tn_node_drop_name(tn_graph *g, tn_tensor *n)
 {
     if (n->name && !(n->flags & TN_F_BORROWS_NAME)) {
-        keep_name(&g->arena, g->holder, g->n_holders, n->name);
-        keep_name(&g->aside.arena, g->aside.holder, g->aside.n_holders, n->name);
+        keep_name(&g->arena, g->holder, g->n_holders, g->scope.first, n->name);
+        keep_name(&g->aside.arena, g->aside.holder, g->aside.n_holders, 0, n->name);
         tn_free_mem((void *)(uintptr_t)n->name);
     }
     n->name = NULL;

@@ -188,6 +188,7 @@ enum {
 typedef enum tn_was {
     TN_WAS_OF_STEP,   /* its step ended */
     TN_WAS_OUTSIDE,   /* made by an operator outside a step, until the next one began */
+    TN_WAS_OF_SCOPE,  /* made between tn_scope_begin and its end */
     TN_WAS_PERSISTENT /* freed, or taken over */
 } tn_was;
 
@@ -285,6 +286,10 @@ struct tn_graph {
     struct tn_device *device;
     uint32_t generation; /* of the step now recording */
     bool outside;        /* what is recorded now is no step's */
+    struct {
+        uint32_t first; /* nodes from this id on go with the innermost scope (record/outside.c), and */
+        bool ends;      /* do so now */
+    } scope;
     uint32_t mark;
     tn_tensor **nodes;
     uint32_t n_nodes;

@@ -1,7 +1,7 @@
 /* create.c - tensors from nothing: host data, constants, random draws.
  *
- * Inside a step they are step tensors; outside they are persistent, and their value is written into storage
- * of their own at once. Start with made.
+ * Inside a step, or a scope, they go with it; outside they are persistent, and their value is written into
+ * storage of their own at once. Start with made.
  */
 #include <math.h>
 #include <string.h>
@@ -53,7 +53,7 @@ tn_tensor *tn_persist(tn_session *s, tn_dtype dtype, int ndim, const int64_t *sh
 /* Leaves a creation function: what it recorded, in a step; outside of one a persistent copy of it. */
 static tn_tensor *made(tn_scope *sc, tn_tensor *node)
 {
-    if (!node || !sc->g || sc->entry || sc->g->session->in_step || sc->g->call_depth > 1)
+    if (!node || !sc->g || sc->entry || tn_is_passing(sc->g->session) || sc->g->call_depth > 1)
         return tn_leave(sc, node);
     tn_session *s = sc->g->session;
     tn_tensor *p = tn_persist(s, node->dtype, node->ndim, node->shape);
@@ -71,7 +71,7 @@ static tn_tensor *made(tn_scope *sc, tn_tensor *node)
 static tn_tensor *leaf_with_storage(tn_graph *g, tn_dtype dtype, int ndim, const int64_t *shape)
 {
     tn_session *s = g->session;
-    if (!s->in_step && g->call_depth == 1) return tn_persist(s, dtype, ndim, shape);
+    if (!tn_is_passing(s) && g->call_depth == 1) return tn_persist(s, dtype, ndim, shape);
     tn_tensor *n = tn_node_new(g, TN_OP_leaf, dtype, ndim, shape, 0, NULL);
     if (!n) return NULL;
     n->buf = tn_storage_new(g, (size_t)tn_node_numel(n) * tn_elem_size(g, dtype));
@@ -157,8 +157,8 @@ static tn_tensor *lent(tn_graph *g, void *host, tn_dtype dtype, int ndim, const 
         if (n && release) release(host, user);
         return n;
     }
-    tn_tensor *n = s->in_step ? tn_node_new(g, TN_OP_leaf, dtype, ndim, shape, 0, NULL)
-                              : tn_persist(s, dtype, 1, (const int64_t[]){0});
+    tn_tensor *n = tn_is_passing(s) ? tn_node_new(g, TN_OP_leaf, dtype, ndim, shape, 0, NULL)
+                                    : tn_persist(s, dtype, 1, (const int64_t[]){0});
     if (n && n->flags & TN_F_PERSISTENT) {
         tn_storage_release(n->buf);
         n->buf = NULL;

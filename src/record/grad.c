@@ -8,7 +8,10 @@
 
 static bool one_element(tn_scope *sc, const tn_tensor *loss)
 {
-    if (tn_node_numel(loss) != 1)
+    if (sc->g->session->n_scopes)
+        tn_error_set(sc->g, TN_E_STATE,
+                     "called between tn_scope_begin and tn_scope_end, where no gradient is kept");
+    else if (tn_node_numel(loss) != 1)
         tn_error_set(sc->g, TN_E_SHAPE, "the loss must be one element, shape is %s", TN_TENSOR_TEXT(loss));
     else if (!(loss->flags & TN_F_REQUIRES_GRAD))
         tn_error_set(sc->g, TN_E_GRAD, "the loss depends on nothing that requires a gradient%s",

@@ -1,14 +1,20 @@
-/* outside.c - results of operators outside of steps. Each lives until the next step begins, or until tn_free;
- * a program that does neither is told so when many have piled up, and again where they have doubled since.
- * Only the program can know which of them it still wants: it has the handles.
+/* outside.c - results of operators outside of steps. Each lives until the next step begins, or the scope ends
+ * that it was made in, or until tn_free; a program that does none of these is told so when many have piled
+ * up, and again where they have doubled since. Only the program can know which of them it still wants: it has
+ * the handles.
  *
  * A result that is freed gives its memory back at once, unless a backward may still read it or the user holds
  * a view of it. Its node stays, as others depend on it, until none of the results is held any more: then
  * all are freed, as where a step begins. Start with tn_outside_made and tn_outside_free.
+ *
+ * A scope is what nodes there were when it began: as it ends, those behind go, and with them what they have
+ * of the graph's arena. Nothing older points to them: no gradient is kept in a scope, or asked for, and each
+ * assignment has run.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../include/tensor_extend.h"
 #include "../runtime/log.h"
 
 /* ---- freeing ---- */
@@ -36,7 +42,7 @@ void tn_outside_free(tn_session *s, tn_tensor *n)
     s->outside.freed++;
     tn_tensor *b = n->base;
     const tn_kind kind = tn_kind_of(b);
-    const bool own = kind != TN_KIND_LEAF && kind != TN_KIND_NUMBER && !tn_node_written(b);
+    const bool own = !(b->flags & TN_F_VERSION) && kind != TN_KIND_NUMBER && !tn_node_written(b);
     const bool wanted = b->flags & FOR_BACKWARD || b->read == g->reads;
     if (own && tn_has_value(b) && !wanted && !held(b)) tn_node_drop_value(b);
     if (s->outside.freed < g->n_given || g->n_graded || s->n_watch) return;
@@ -100,9 +106,8 @@ static void look(tn_session *s)
         tn_warn(s,
                 "%d results of operators outside of steps have piled up, %zu bytes, %d of them by %s: they "
                 "live until a "
-                "step begins. Put tn_step_begin and tn_step_end around what belongs together, such as a "
-                "request, or "
-                "tn_free each of them",
+                "step begins. Put tn_step_begin and tn_step_end, or tn_scope_begin and tn_scope_end, around "
+                "what belongs together, such as a request, or tn_free each of them",
                 n, bytes, most, TN_NOTE_WHERE(&call));
     }
     tn_free_mem(list);
@@ -122,4 +127,69 @@ void tn_end_scope(tn_session *s)
     s->flushed = 0;
     s->n_watch = 0;
     s->outside.calls = s->outside.next = s->outside.freed = 0;
+    s->graph.scope.first = 0;
+    for (int i = 0; i < s->n_scopes; i++) s->scope[i] = (struct tn_outer){.in_step = s->scope[i].in_step};
+}
+
+/* ---- scopes ---- */
+
+int tn_scope_begin(tn_session *s)
+{
+    if (!s) return TN_E_NULL;
+    tn_graph *g = &s->graph;
+    if (g->call_depth) return tn_fail(s, TN_E_STATE, "scope_begin", "between tn_op_begin and tn_op_end");
+    if (!tn_reserve(&s->scope, &s->cap_scopes, s->n_scopes + 1, sizeof *s->scope))
+        return tn_fail(s, TN_E_NOMEM, "scope_begin", "no memory for a scope");
+    s->scope[s->n_scopes] =
+        (struct tn_outer){g->scope.first, {NULL, 0}, s->outside.calls, s->outside.next, s->in_step};
+    if (!s->in_step && !g->parked) { /* else what is recorded next is the first there is */
+        s->scope[s->n_scopes].arena = tn_arena_here(&g->arena);
+        g->scope.first = g->n_nodes;
+    }
+    s->n_scopes++;
+    g->no_grad++;
+    return g->error.status;
+}
+
+TN_PLACED(int, scope_begin, s, (s), tn_session *s)
+
+static void end_one(tn_session *s)
+{
+    tn_graph *g = &s->graph;
+    const struct tn_outer *outer = &s->scope[s->n_scopes - 1];
+    if (!outer->in_step && !g->parked) {
+        const uint32_t first = g->scope.first;
+        g->scope.ends = true;
+        tn_graph_truncate(g, first);
+        g->scope.ends = false;
+        tn_arena_back_to(&g->arena, outer->arena);
+        if (s->flushed > first) s->flushed = first;
+        if (g->gradients_seen > first) g->gradients_seen = first;
+        s->outside.calls = outer->calls;
+        s->outside.next = outer->next;
+    }
+    g->scope.first = outer->first;
+    s->n_scopes--;
+    g->no_grad--;
+}
+
+int tn_scope_end(tn_session *s)
+{
+    if (!s) return TN_E_NULL;
+    tn_graph *g = &s->graph;
+    if (!s->n_scopes) return tn_fail(s, TN_E_STATE, "scope_end", "without tn_scope_begin");
+    if (g->call_depth) return tn_fail(s, TN_E_STATE, "scope_end", "between tn_op_begin and tn_op_end");
+    if (s->in_step && !s->scope[s->n_scopes - 1].in_step)
+        return tn_fail(s, TN_E_STATE, "scope_end", "a step that has begun in the scope has not ended");
+    end_one(s);
+    return g->error.status;
+}
+
+TN_PLACED(int, scope_end, s, (s), tn_session *s)
+
+void tn_scopes_left(tn_session *s)
+{
+    if (!s->n_scopes || !s->scope[s->n_scopes - 1].in_step) return;
+    tn_fail(s, TN_E_STATE, "step_end", "a tn_scope_begin has no tn_scope_end");
+    while (s->n_scopes && s->scope[s->n_scopes - 1].in_step) end_one(s);
 }

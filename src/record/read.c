@@ -66,7 +66,10 @@ int tn_set_name(tn_tensor *x, const char *name)
         if (!copy) return tn_fail(n->graph->session, TN_E_NOMEM, "set_name", "no memory");
         tn_node_drop_name(n->graph, n);
         n->name = copy;
-    } else if (!(n->name = tn_arena_strdup(&n->graph->arena, name)))
+    } else if (n->id < n->graph->scope.first)
+        return tn_fail(n->graph->session, TN_E_STATE, "set_name",
+                       "the tensor was made before tn_scope_begin: name it outside of the scope");
+    else if (!(n->name = tn_arena_strdup(&n->graph->arena, name)))
         return tn_fail(n->graph->session, TN_E_NOMEM, "set_name", "no memory");
     return TN_OK;
 }

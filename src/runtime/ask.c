@@ -135,7 +135,8 @@ int tn_no_grad_begin(tn_session *s)
 int tn_no_grad_end(tn_session *s)
 {
     if (!s) return TN_E_NULL;
-    if (!s->graph.no_grad) return tn_fail(s, TN_E_STATE, "no_grad_end", "without tn_no_grad_begin");
+    if (s->graph.no_grad <= s->n_scopes)
+        return tn_fail(s, TN_E_STATE, "no_grad_end", "without tn_no_grad_begin");
     s->graph.no_grad--;
     return TN_OK;
 }

@@ -113,6 +113,13 @@ struct tn_session {
         int told;             /* how many there were when it was said that they pile up */
         size_t told_bytes;
     } outside;
+    struct tn_outer {
+        uint32_t first; /* graph->scope.first of what is around the scope */
+        tn_arena_mark arena;
+        uint64_t calls, next; /* of `outside` as it began */
+        bool in_step;         /* began in one */
+    } * scope;                /* those that are open */
+    int n_scopes, cap_scopes;
     char no_gradient[240]; /* where tn_grad gave a NULL, for the errors of those it is passed on to; "" */
     tn_fault fault;
     tn_tape tape;
@@ -213,6 +220,13 @@ void tn_flush_free(tn_session *s);
 void tn_outside_made(tn_session *s);
 /* The user wants no more of n, its result. */
 void tn_outside_free(tn_session *s, tn_tensor *n);
+/* What is made now goes with the step, or the scope, that is open. */
+static inline bool tn_is_passing(const tn_session *s)
+{
+    return s->in_step || s->n_scopes;
+}
+/* Ends the scopes that a step, which ends, has left open. */
+void tn_scopes_left(tn_session *s);
 
 /* ---- session.c ---- */
 /* Everything recorded so far dies: handles become stale, values go back to the pool. */

@@ -216,6 +216,7 @@ int tn_close(tn_session *s)
     tn_ranks_close(s);
     tn_free_mem(s->closers);
     tn_free_mem(s->watch);
+    tn_free_mem(s->scope);
     tn_graph_reset(&s->graph);
     if (s->graph.aside.there) tn_graph_take_back(&s->graph);
     tn_graph_reset(&s->graph);

@@ -82,6 +82,9 @@ TN_AT(int, step_end, (s), tn_session *s)
         tn_place_end(s);
         s->checkpoints = 0;
     }
+    tn_place_begin(s, file, line);
+    tn_scopes_left(s);
+    tn_place_end(s);
     s->graph.region = 0;
     s->ending = true;
     tn_flush_at(s, file, line);
