@@ -12,6 +12,7 @@
 #include "../device/embed.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { PIECES = 400, NESTING = 8 };
@@ -69,6 +70,21 @@ static void preprocess(tn_growing *out, const char *text, bool own)
     tn_put(out, "\n");
 }
 
+/* Writes out a function that is one expression, TN_FN1(R, name, T, result) or TN_FN2(name, T, result):
+ * exact.h. Returns where the text goes on. */
+static const char *put_function(tn_growing *out, const char *s)
+{
+    char type[16], name[EXPORT_NAME], of[16];
+    int at = 0;
+    const bool two = sscanf(s, "TN_FN2(%63[^,], %15[^,], %n", name, type, &at) == 2 && at;
+    if (!two) sscanf(s, "TN_FN1(%15[^,], %63[^,], %15[^,], %n", type, name, of, &at);
+    const char *end = strstr(s + at, ")\n");
+    tn_put(out, "static inline %s %s(%s %s", type, name, two ? type : of, two ? "a, " : "x");
+    if (two) tn_put(out, "%s b", type);
+    tn_put(out, ")\n{\n    return %.*s;\n}\n\n", (int)(end - s) - at, s + at);
+    return end + 2;
+}
+
 /* TN_M32(rint) is tn_rint_f32; TN_FN is static inline. */
 static void put_plain(tn_growing *out, const char *s, size_t n)
 {
@@ -81,7 +97,9 @@ static void put_plain(tn_growing *out, const char *s, size_t n)
     for (const char *end = s + n; s < end;) {
         size_t k = 0;
         while (k < sizeof word / sizeof *word && strncmp(s, word[k].from, strlen(word[k].from)) != 0) k++;
-        if (k < sizeof word / sizeof *word) {
+        if (!strncmp(s, "TN_FN1(", 7) || !strncmp(s, "TN_FN2(", 7)) {
+            s = put_function(out, s);
+        } else if (k < sizeof word / sizeof *word) {
             tn_put(out, "%s", word[k].to);
             s += strlen(word[k].from);
         } else {

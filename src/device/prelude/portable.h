@@ -3,7 +3,7 @@
  * bit.
  *
  * What such a file does not call is left out: src/export/pick.c takes one definition after the other, each of
- * which is named by the line it begins with.
+ * which is named by the line it begins with. TN_FN1 and TN_FN2 are those of exact.h, which it writes out.
  *
  * Read first: tn_bits_f32, then tn_sqrt_f32.
  */
@@ -55,10 +55,7 @@ TN_FN double tn_fma_f64(double a, double b, double c)
 
 #define TN_NAN tn_from_bits_f32(0x7fc00000u)
 
-TN_FN float tn_abs_f32(float x)
-{
-    return tn_from_bits_f32(tn_bits_f32(x) & 0x7fffffffu);
-}
+TN_FN1(float, tn_abs_f32, float, tn_from_bits_f32(tn_bits_f32(x) & 0x7fffffffu))
 
 TN_FN float tn_max_f32(float a, float b) /* NaN wins, here and below */
 {
@@ -72,30 +69,11 @@ TN_FN float tn_min_f32(float a, float b)
     return b != b ? b : smaller;
 }
 
-TN_FN float tn_sign_f32(float x)
-{
-    return (float)((x > 0) - (x < 0));
-}
-
-TN_FN bool tn_isnan_f32(float x)
-{
-    return x != x;
-}
-
-TN_FN bool tn_isfinite_f32(float x)
-{
-    return x - x == 0;
-}
-
-TN_FN bool tn_isnan_f64(double x)
-{
-    return x != x;
-}
-
-TN_FN bool tn_isfinite_f64(double x)
-{
-    return x - x == 0;
-}
+TN_FN1(float, tn_sign_f32, float, (float)((x > 0) - (x < 0)))
+TN_FN1(bool, tn_isnan_f32, float, x != x)
+TN_FN1(bool, tn_isfinite_f32, float, x - x == 0)
+TN_FN1(bool, tn_isnan_f64, double, x != x)
+TN_FN1(bool, tn_isfinite_f64, double, x - x == 0)
 
 /* Adding and subtracting 2^23 leaves the nearest integer; what is larger is one already. */
 TN_FN float tn_rint_f32(float x)
@@ -115,10 +93,7 @@ TN_FN double tn_rint_f64(double x)
     return x > -0x1p52 && x < 0x1p52 ? n : x;
 }
 
-TN_FN float tn_round_f32(float x)
-{
-    return tn_rint_f32(x);
-}
+TN_FN1(float, tn_round_f32, float, tn_rint_f32(x))
 
 TN_FN float tn_trunc_f32(float x)
 {
@@ -163,15 +138,8 @@ TN_FN float tn_sqrt_f32(float x)
 #endif
 }
 
-TN_FN float tn_rsqrt_f32(float x)
-{
-    return 1 / tn_sqrt_f32(x);
-}
-
-TN_FN double tn_abs_f64(double x)
-{
-    return x < 0 ? -x : x;
-}
+TN_FN1(float, tn_rsqrt_f32, float, 1 / tn_sqrt_f32(x))
+TN_FN1(double, tn_abs_f64, double, x < 0 ? -x : x)
 
 TN_FN double tn_max_f64(double a, double b)
 {
@@ -194,15 +162,8 @@ TN_FN double tn_copysign_f64(double x, double sign)
     return p.f;
 }
 
-TN_FN double tn_round_f64(double x)
-{
-    return tn_copysign_f64(tn_rint_f64(x), x);
-}
-
-TN_FN double tn_trunc_f64(double x)
-{
-    return x > -0x1p52 && x < 0x1p52 ? tn_copysign_f64((double)(int64_t)x, x) : x;
-}
+TN_FN1(double, tn_round_f64, double, tn_copysign_f64(tn_rint_f64(x), x))
+TN_FN1(double, tn_trunc_f64, double, x > -0x1p52 && x < 0x1p52 ? tn_copysign_f64((double)(int64_t)x, x) : x)
 
 TN_FN double tn_floor_f64(double x)
 {
@@ -216,10 +177,7 @@ TN_FN double tn_ceil_f64(double x)
     return tn_copysign_f64(n < x ? n + 1 : n, x);
 }
 
-TN_FN double tn_sign_f64(double x)
-{
-    return (double)((x > 0) - (x < 0));
-}
+TN_FN1(double, tn_sign_f64, double, (double)((x > 0) - (x < 0)))
 
 /* As tn_sqrt_f32, and then one more step with x - r r, r r in two parts (Dekker 1971). What would be lost on
  * the way is scaled by an even power of 2 first. */
@@ -244,90 +202,23 @@ TN_FN double tn_sqrt_f64(double x)
     return small ? r * 0x1p-100 : large ? r * 0x1p100 : r;
 }
 
-TN_FN double tn_rsqrt_f64(double x)
-{
-    return 1 / tn_sqrt_f64(x);
-}
-
-TN_FN int32_t tn_max_i32(int32_t a, int32_t b)
-{
-    return a > b ? a : b;
-}
-
-TN_FN int32_t tn_min_i32(int32_t a, int32_t b)
-{
-    return a < b ? a : b;
-}
-
-TN_FN int64_t tn_max_i64(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-TN_FN int64_t tn_min_i64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-TN_FN int32_t tn_abs_i32(int32_t x)
-{
-    return x < 0 ? 0 - x : x;
-}
-
-TN_FN int64_t tn_abs_i64(int64_t x)
-{
-    return x < 0 ? 0 - x : x;
-}
-
-TN_FN int32_t tn_sign_i32(int32_t x)
-{
-    return (x > 0) - (x < 0);
-}
-
-TN_FN int64_t tn_sign_i64(int64_t x)
-{
-    return (x > 0) - (x < 0);
-}
-
-TN_FN uint8_t tn_max_u8(uint8_t a, uint8_t b)
-{
-    return a > b ? a : b;
-}
-
-TN_FN uint8_t tn_min_u8(uint8_t a, uint8_t b)
-{
-    return a < b ? a : b;
-}
-
-TN_FN uint8_t tn_abs_u8(uint8_t x)
-{
-    return x;
-}
-
-TN_FN uint8_t tn_sign_u8(uint8_t x)
-{
-    return x != 0;
-}
-
-TN_FN bool tn_max_bool(bool a, bool b)
-{
-    return a || b;
-}
-
-TN_FN bool tn_min_bool(bool a, bool b)
-{
-    return a && b;
-}
-
-TN_FN bool tn_abs_bool(bool x)
-{
-    return x;
-}
-
-TN_FN bool tn_sign_bool(bool x)
-{
-    return x;
-}
+TN_FN1(double, tn_rsqrt_f64, double, 1 / tn_sqrt_f64(x))
+TN_FN2(tn_max_i32, int32_t, a > b ? a : b)
+TN_FN2(tn_min_i32, int32_t, a < b ? a : b)
+TN_FN2(tn_max_i64, int64_t, a > b ? a : b)
+TN_FN2(tn_min_i64, int64_t, a < b ? a : b)
+TN_FN1(int32_t, tn_abs_i32, int32_t, x < 0 ? 0 - x : x)
+TN_FN1(int64_t, tn_abs_i64, int64_t, x < 0 ? 0 - x : x)
+TN_FN1(int32_t, tn_sign_i32, int32_t, (x > 0) - (x < 0))
+TN_FN1(int64_t, tn_sign_i64, int64_t, (x > 0) - (x < 0))
+TN_FN2(tn_max_u8, uint8_t, a > b ? a : b)
+TN_FN2(tn_min_u8, uint8_t, a < b ? a : b)
+TN_FN1(uint8_t, tn_abs_u8, uint8_t, x)
+TN_FN1(uint8_t, tn_sign_u8, uint8_t, x != 0)
+TN_FN2(tn_max_bool, bool, a || b)
+TN_FN2(tn_min_bool, bool, a &&b)
+TN_FN1(bool, tn_abs_bool, bool, x)
+TN_FN1(bool, tn_sign_bool, bool, x)
 
 /* to[c * to_line + l] = from[l * from_line + c] for l < lines, c < columns: elements of 4 bytes. */
 TN_FN void tn_turn(void *to, int64_t to_line, const void *from, int64_t from_line, int64_t lines,
