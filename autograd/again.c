@@ -20,7 +20,7 @@ static tn_tensor *now(tn_tensor *x, uint32_t region)
 /* Those of the nodes whose values a second node can make. */
 static bool can_be_made(const tn_tensor *n)
 {
-    if (!tn_kind_is_computed(tn_kind_of(n))) return false;
+    if (!(tn_kind_traits(tn_kind_of(n)) & TN_KIND_COMPUTED)) return false;
     for (int i = 0; i < n->n_in; i++)
         if (n->in[i]->base->flags & TN_F_LOST) return false;
     return true;

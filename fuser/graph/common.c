@@ -29,7 +29,7 @@ bool fu_seen_open(fu_ctx *c, fu_seen *s)
 /* What is counted out costs nothing where it is read, and would tie kernels together that share nothing. */
 static bool may_be_common(tn_kind kind)
 {
-    return tn_kind_is_computed(kind) && kind != TN_KIND_IOTA;
+    return (tn_kind_traits(kind) & TN_KIND_COMPUTED) && kind != TN_KIND_IOTA;
 }
 
 static bool is_constant(const tn_tensor *x)

@@ -42,38 +42,6 @@ int64_t tn_load_i64(const void *p, tn_dtype d, size_t i)
     return tn_f64_to_i64(tn_load_f64(p, d, i));
 }
 
-static void store_f64(void *p, tn_dtype d, size_t i, double v)
-{
-    switch (d) {
-    case TN_F32:
-        ((float *)p)[i] = (float)v;
-        break;
-    case TN_F16:
-        ((uint16_t *)p)[i] = tn_f32_to_f16((float)v);
-        break;
-    case TN_BF16:
-        ((uint16_t *)p)[i] = tn_f32_to_bf16((float)v);
-        break;
-    case TN_F64:
-        ((double *)p)[i] = v;
-        break;
-    case TN_I32:
-        ((int32_t *)p)[i] = (int32_t)tn_f64_to_i64(v);
-        break;
-    case TN_I64:
-        ((int64_t *)p)[i] = tn_f64_to_i64(v);
-        break;
-    case TN_U8:
-        ((uint8_t *)p)[i] = (uint8_t)tn_f64_to_i64(v);
-        break;
-    case TN_BOOL:
-        ((uint8_t *)p)[i] = v != 0;
-        break;
-    case TN_DTYPE_COUNT:
-        break;
-    }
-}
-
 static void store_i64(void *p, tn_dtype d, size_t i, int64_t v)
 {
     if (d == TN_I64)
@@ -84,6 +52,20 @@ static void store_i64(void *p, tn_dtype d, size_t i, int64_t v)
         ((uint8_t *)p)[i] = (uint8_t)v;
     else
         ((uint8_t *)p)[i] = v != 0;
+}
+
+static void store_f64(void *p, tn_dtype d, size_t i, double v)
+{
+    if (d == TN_F32)
+        ((float *)p)[i] = (float)v;
+    else if (d == TN_F64)
+        ((double *)p)[i] = v;
+    else if (tn_dtype_is_half(d))
+        ((uint16_t *)p)[i] = d == TN_F16 ? tn_f32_to_f16((float)v) : tn_f32_to_bf16((float)v);
+    else if (d == TN_BOOL) /* 0.5, too, is true */
+        ((uint8_t *)p)[i] = v != 0;
+    else
+        store_i64(p, d, i, tn_f64_to_i64(v));
 }
 
 static bool whole(tn_dtype d)

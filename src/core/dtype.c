@@ -61,22 +61,7 @@ tn_dtype tn_dtype_widest(tn_dtype d)
 
 tn_dtype tn_dtype_accumulator(tn_dtype d)
 {
-    switch (d) {
-    case TN_F32:
-    case TN_F16:
-    case TN_BF16:
-        return TN_F32;
-    case TN_F64:
-        return TN_F64;
-    case TN_I32:
-    case TN_I64:
-    case TN_U8:
-    case TN_BOOL:
-        return TN_I64;
-    case TN_DTYPE_COUNT:
-        break;
-    }
-    return d;
+    return d == TN_F64 || !valid(d) ? d : tn_dtype_is_float(d) ? TN_F32 : TN_I64;
 }
 
 static uint32_t bits_of(float x)

@@ -416,30 +416,12 @@ void tn_rule_save_list(tn_rule *r, int n, tn_tensor **values)
     for (int i = 0; i < n; i++) mark_saved(r, values[i]);
 }
 
-bool tn_kind_is_computed(tn_kind kind)
+unsigned tn_kind_traits(tn_kind kind)
 {
-    switch (kind) {
-    case TN_KIND_IOTA:
-    case TN_KIND_ELTWISE:
-    case TN_KIND_CAST:
-    case TN_KIND_REDUCE:
-    case TN_KIND_SCAN:
-    case TN_KIND_SORT:
-    case TN_KIND_VIEW:
-    case TN_KIND_GEMM:
-    case TN_KIND_CONV:
-    case TN_KIND_WINDOW:
-    case TN_KIND_GATHER:
-    case TN_KIND_SCATTER:
-    case TN_KIND_ATTENTION:
-    case TN_KIND_RANKS:
-        return true;
-    case TN_KIND_LEAF:
-    case TN_KIND_NUMBER:
-    case TN_KIND_RANDOM:
-    case TN_KIND_HOST: /* each call of the program is one of the function */
-    case TN_KIND_ASSIGN:
-        return false;
-    }
-    return false;
+    static const unsigned traits[] = {
+#define TN_X(name, traits) [TN_KIND_##name] = traits,
+        TN_KINDS(TN_X)
+#undef TN_X
+    };
+    return traits[kind];
 }

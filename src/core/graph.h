@@ -31,27 +31,39 @@ typedef struct tn_graph tn_graph;
 typedef struct tn_call tn_call;
 typedef struct tn_storage tn_storage;
 
+/* What all ops of a kind do, or all but one that is asked for by name. */
+enum {
+    TN_KIND_COMPUTED = 1, /* values come of the operands and nothing else: a second node has the same */
+    TN_KIND_ADDS = 2,     /* values of the operands are added up */
+    TN_KIND_MOVES = 4     /* values of the operands are moved or chosen, and nothing is rounded */
+};
+
 /* The kind of an op, which is what passes look at. Never ask for an op by name where the kind says it. */
+#define TN_KINDS(X)                                                                                          \
+    X(LEAF, TN_KIND_MOVES) /* memory someone filled: user data, parameters, persistent tensors */            \
+    X(NUMBER, 0)           /* a run-time scalar (0-d), or a constant of the text */                          \
+    X(IOTA, TN_KIND_COMPUTED | TN_KIND_MOVES) /* the coordinate along one axis */                            \
+    X(ELTWISE, TN_KIND_COMPUTED)              /* out[i] = f(x[i], y[i], z[i]) */                             \
+    X(CAST, TN_KIND_COMPUTED)                                                                                \
+    X(REDUCE, TN_KIND_COMPUTED)              /* over attr.axes, extents become 1 */                          \
+    X(SCAN, TN_KIND_COMPUTED | TN_KIND_ADDS) /* cumulative along one axis */                                 \
+    X(SORT, TN_KIND_COMPUTED)                /* places of the first along one axis */                        \
+    X(VIEW, TN_KIND_COMPUTED | TN_KIND_MOVES)                                                                \
+    X(GEMM, TN_KIND_COMPUTED | TN_KIND_ADDS)                                                                 \
+    X(CONV, TN_KIND_COMPUTED | TN_KIND_ADDS)                                                                 \
+    X(WINDOW, TN_KIND_COMPUTED | TN_KIND_MOVES)                                                              \
+    X(GATHER, TN_KIND_COMPUTED | TN_KIND_MOVES)                                                              \
+    X(SCATTER, TN_KIND_COMPUTED | TN_KIND_ADDS | TN_KIND_MOVES)                                              \
+    X(RANDOM, 0)                                                                                             \
+    X(ATTENTION, TN_KIND_COMPUTED | TN_KIND_ADDS)                                                            \
+    X(RANKS, TN_KIND_COMPUTED) /* of all ranks' values, by whoever connects them (tn_together) */            \
+    X(HOST, 0)                 /* a function of the user's, each call one of its own (host.h) */             \
+    X(ASSIGN, TN_KIND_MOVES)
+
 typedef enum tn_kind {
-    TN_KIND_LEAF,    /* memory someone filled: user data, parameters, persistent tensors */
-    TN_KIND_NUMBER,  /* a run-time scalar (0-d), or a constant of the text */
-    TN_KIND_IOTA,    /* the coordinate along one axis */
-    TN_KIND_ELTWISE, /* out[i] = f(x[i], y[i], z[i]) */
-    TN_KIND_CAST,
-    TN_KIND_REDUCE, /* over attr.axes, extents become 1 */
-    TN_KIND_SCAN,   /* cumulative along one axis */
-    TN_KIND_SORT,   /* places of the first along one axis */
-    TN_KIND_VIEW,
-    TN_KIND_GEMM,
-    TN_KIND_CONV,
-    TN_KIND_WINDOW,
-    TN_KIND_GATHER,
-    TN_KIND_SCATTER,
-    TN_KIND_RANDOM,
-    TN_KIND_ATTENTION,
-    TN_KIND_RANKS, /* of all ranks' values, by whoever connects them (tn_together) */
-    TN_KIND_HOST,  /* a function of the user's (host.h) */
-    TN_KIND_ASSIGN
+#define TN_X(name, traits) TN_KIND_##name,
+    TN_KINDS(TN_X)
+#undef TN_X
 } tn_kind;
 
 typedef enum tn_op {
@@ -373,9 +385,7 @@ tn_tensor *tn_node_new_persistent(tn_graph *g, tn_dtype dtype, int ndim, const i
 void tn_node_free_persistent(tn_graph *g, tn_tensor *n);
 void tn_node_drop_name(tn_graph *g, tn_tensor *n); /* a persistent one's */
 
-/* Returns true for kinds whose values come of their operands and nothing else, so that a second node has the
- * same. */
-bool tn_kind_is_computed(tn_kind kind);
+unsigned tn_kind_traits(tn_kind kind); /* TN_KIND_COMPUTED, .. */
 
 /* What ranks do together: the mean of what all have; of it each rank its lines (tn_rank_share); of each rank
  * its lines, one behind the other. */

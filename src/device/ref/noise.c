@@ -32,23 +32,9 @@ static double chance(uint64_t seed, uint64_t node, uint64_t operand, uint64_t i)
 /* A unit in the last place of a value in [1, 2). f64 gets more room: the oracle itself rounds there. */
 static double ulp(tn_dtype d)
 {
-    switch (d) {
-    case TN_F32:
-        return 0x1p-23;
-    case TN_F16:
-        return 0x1p-10;
-    case TN_BF16:
-        return 0x1p-7;
-    case TN_F64:
-        return 0x1p-49;
-    case TN_I32:
-    case TN_I64:
-    case TN_U8:
-    case TN_BOOL:
-    case TN_DTYPE_COUNT:
-        break;
-    }
-    return 0;
+    static const double unit[TN_DTYPE_COUNT] = {
+        [TN_F32] = 0x1p-23, [TN_F16] = 0x1p-10, [TN_BF16] = 0x1p-7, [TN_F64] = 0x1p-49};
+    return unit[d];
 }
 
 static double nearest(tn_dtype d, double v)
@@ -68,68 +54,37 @@ static bool exact(tn_dtype d, double v)
 bool tn_ref_noise_adds(const tn_tensor *node)
 {
     if (device_of(node)->noise <= 0) return false;
-    switch (tn_kind_of(node)) {
-    case TN_KIND_REDUCE:
+    if (tn_kind_of(node) == TN_KIND_REDUCE)
         return node->op == TN_OP_reduce_sum || node->op == TN_OP_reduce_prod;
-    case TN_KIND_SCAN:
-    case TN_KIND_GEMM:
-    case TN_KIND_CONV:
-        return true;
-    case TN_KIND_WINDOW:
+    if (tn_kind_of(node) == TN_KIND_WINDOW)
         return node->op == TN_OP_pool_sum || node->op == TN_OP_pool_spread || node->op == TN_OP_pool_put;
-    case TN_KIND_SCATTER:
-    case TN_KIND_ATTENTION:
-        return true;
-    case TN_KIND_LEAF:
-    case TN_KIND_NUMBER:
-    case TN_KIND_IOTA:
-    case TN_KIND_ELTWISE:
-    case TN_KIND_CAST:
-    case TN_KIND_VIEW:
-    case TN_KIND_GATHER:
-    case TN_KIND_SORT:
-    case TN_KIND_RANDOM:
-    case TN_KIND_RANKS:
-    case TN_KIND_HOST:
-    case TN_KIND_ASSIGN:
-        break;
-    }
-    return false;
+    return tn_kind_traits(tn_kind_of(node)) & TN_KIND_ADDS;
 }
 
 /* Returns true where the op only moves its operands' values, chooses among them or changes their sign:
  * nothing is rounded, and two ways to the same value stay equal. */
 static bool chooses(tn_op op)
 {
-    switch (tn_op_get(op)->kind) {
-    case TN_KIND_REDUCE:
-        return op == TN_OP_reduce_max || op == TN_OP_reduce_min;
-    case TN_KIND_WINDOW:
-        return op != TN_OP_pool_sum;
-    case TN_KIND_ELTWISE:
-        return op == TN_OP_neg || op == TN_OP_abs || op == TN_OP_relu || op == TN_OP_floor ||
-               op == TN_OP_ceil || op == TN_OP_round || op == TN_OP_trunc || op == TN_OP_sign ||
-               op == TN_OP_maximum || op == TN_OP_minimum || op == TN_OP_where;
-    case TN_KIND_LEAF:
-    case TN_KIND_IOTA:
-    case TN_KIND_VIEW:
-    case TN_KIND_GATHER:
-    case TN_KIND_SCATTER: /* its summands were moved, and most of it is zeros and single summands */
-    case TN_KIND_ASSIGN:
+    switch ((int)op) {
+    case TN_OP_neg:
+    case TN_OP_abs:
+    case TN_OP_relu:
+    case TN_OP_floor:
+    case TN_OP_ceil:
+    case TN_OP_round:
+    case TN_OP_trunc:
+    case TN_OP_sign:
+    case TN_OP_maximum:
+    case TN_OP_minimum:
+    case TN_OP_where:
+    case TN_OP_reduce_max:
+    case TN_OP_reduce_min:
         return true;
-    case TN_KIND_NUMBER:
-    case TN_KIND_CAST:
-    case TN_KIND_SCAN:
-    case TN_KIND_SORT:
-    case TN_KIND_GEMM:
-    case TN_KIND_CONV:
-    case TN_KIND_RANDOM:
-    case TN_KIND_ATTENTION:
-    case TN_KIND_RANKS:
-    case TN_KIND_HOST:
-        break;
+    case TN_OP_pool_sum:
+        return false;
+    default: /* a scatter's summands were moved, and most of it is zeros and single summands */
+        return tn_kind_traits(tn_op_get(op)->kind) & TN_KIND_MOVES;
     }
-    return false;
 }
 
 static int64_t numel(const tn_tensor *x)
