@@ -8,12 +8,6 @@
 
 /* ---- arrays ---- */
 
-static bool ends_in_npy(const char *path)
-{
-    size_t n = strlen(path);
-    return n >= 4 && !strcmp(path + n - 4, ".npy");
-}
-
 /* The items of a file: those of a .npy file have its shape, or, where one is given, that of as many elements.
  */
 static int take_file(tn_dataset *d, const tn_array *given, nn_array *a, nn_why *why)
@@ -21,7 +15,7 @@ static int take_file(tn_dataset *d, const tn_array *given, nn_array *a, nn_why *
     int64_t n = 0;
     nn_array found = *a;
     int status;
-    if (ends_in_npy(given->path)) {
+    if (tn_nn_ends_with(given->path, ".npy")) {
         if ((status = tn_nn_npy(given->path, &found, &n, why))) return status;
         if (a->ndim && a->item == found.item) {
             found.ndim = a->ndim;

@@ -104,16 +104,11 @@ static int match(const loading *ld, const nn_items *l, nn_item *e)
     return e->optim && !e->entry ? match_counts(ld, e) : TN_OK;
 }
 
-static bool ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), k = strlen(end);
-    return n >= k && !strcmp(name + n - k, end);
-}
-
 /* Whether something here has it, or it is known to be harmless. */
 static bool is_known(const nn_items *l, const nn_saved *saved)
 {
-    bool known = !strncmp(saved->name, "optimizer.", 10) || ends_with(saved->name, ".num_batches_tracked");
+    bool known =
+        !strncmp(saved->name, "optimizer.", 10) || tn_nn_ends_with(saved->name, ".num_batches_tracked");
     for (int k = 0; !known && k < l->n; k++) known = l->items[k].saved == saved;
     return known;
 }

@@ -11,7 +11,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 static const char op[] = "compare";
@@ -33,13 +32,6 @@ typedef struct comparing {
     tn_comparison *out;
 } comparing;
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static int run(const comparing *c, int n)
 {
     int status = TN_OK;
@@ -54,16 +46,15 @@ static int run(const comparing *c, int n)
 /* Seconds of a step in that mode. */
 static int measure(const comparing *c, tn_mode mode, double *seconds)
 {
-    tn_stats before = {.size = sizeof(before)}, after = before;
     int status = tn_set_mode(c->s, mode);
     if (!status) status = run(c, UNMEASURED);
     if (!status) status = tn_synchronize(c->s);
-    tn_get_stats(c->s, &before);
-    const double start = now();
+    const tn_stats before = tn_nn_stats(c->s);
+    const double start = tn_nn_seconds();
     if (!status) status = run(c, c->steps);
     if (!status) status = tn_synchronize(c->s);
-    *seconds = (now() - start) / c->steps;
-    tn_get_stats(c->s, &after);
+    *seconds = (tn_nn_seconds() - start) / c->steps;
+    const tn_stats after = tn_nn_stats(c->s);
     const uint64_t launches = after.kernels + after.library_calls + after.copies + after.reorders -
                               before.kernels - before.library_calls - before.copies - before.reorders;
     c->out->launches[mode == TN_FUSED] = launches / (uint64_t)c->steps;
@@ -122,7 +113,8 @@ static int all_rounds(comparing *c, int rounds, double seconds)
         const double steps = PART / (first[0] > first[1] ? first[0] : first[1]);
         c->steps = steps < 1 ? 1 : steps > MOST_STEPS ? MOST_STEPS : (int)steps;
     }
-    for (const double start = now(); !status && n < rounds && (n < FEWEST || now() - start < seconds); n++) {
+    for (const double start = tn_nn_seconds();
+         !status && n < rounds && (n < FEWEST || tn_nn_seconds() - start < seconds); n++) {
         for (int k = 0; k < 2 && !status; k++) {
             const int f = (n + k) % 2;
             status = measure(c, f ? TN_FUSED : TN_EAGER, &of[f][n]);

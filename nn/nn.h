@@ -53,6 +53,14 @@ void tn_nn_drop(tn_session *s, void *p);
 /* scale.c: a buffer is about to be assigned to, in a step that may yet be left out. False: no memory,
  * reported. */
 bool tn_nn_scale_moves(tn_session *s, tn_tensor *target);
+static inline tn_stats tn_nn_stats(const tn_session *s)
+{
+    tn_stats v = {.size = sizeof(v)};
+    tn_get_stats(s, &v);
+    return v;
+}
+double tn_nn_seconds(void); /* state.c: of a clock that nobody sets */
+bool tn_nn_ends_with(const char *text, const char *end);
 /* Of a constructor: `o` is what the caller gave, or the options' defaults. */
 #define NN_OPTIONS(type, o, given)                                                                           \
     const type o##_none = {.size = sizeof(type)}, *o = (given) ? (given) : &o##_none

@@ -142,16 +142,9 @@ tn_tensor *tn_nn_optim_state(tn_optim *o, nn_row *r, int which)
 
 /* ---- counts ---- */
 
-static uint64_t runs(const tn_session *s)
-{
-    tn_stats v = {.size = sizeof(v)};
-    tn_get_stats(s, &v);
-    return v.runs;
-}
-
 bool tn_nn_optim_waits(const tn_optim *o)
 {
-    return o->n_before && runs(o->s) < o->before[o->n_before - 1].run;
+    return o->n_before && tn_nn_stats(o->s).runs < o->before[o->n_before - 1].run;
 }
 
 /* The oldest update whose run has failed, as have all behind it; n_before: there is none. */
@@ -192,7 +185,7 @@ int tn_nn_optim_remember(tn_optim *o)
     if (tn_error(o->s)) return tn_error(o->s);
     if (o->n_before == NN_LATE) o->n_before = 0;
     nn_before *b = &o->before[o->n_before++];
-    b->run = runs(o->s) + 1;
+    b->run = tn_nn_stats(o->s).runs + 1;
     b->gathered = o->gathered;
     for (int i = 0; i < o->n; i++) b->entry[i] = (struct nn_count){o->entries[i].steps, o->entries[i].summed};
     for (int i = 0; i < NN_ROWS; i++) b->row_summed[i] = o->rows[i].summed;

@@ -242,18 +242,6 @@ static int gather(tn_optim *o)
 
 /* ---- a step ---- */
 
-static tn_stats stats_of(const tn_session *s)
-{
-    tn_stats v = {.size = sizeof(v)};
-    tn_get_stats(s, &v);
-    return v;
-}
-
-static uint64_t step_number(const tn_session *s)
-{
-    return stats_of(s).steps;
-}
-
 /* Notes which parameters have a gradient now, and makes rows that cover them. */
 static int look(tn_optim *o)
 {
@@ -288,7 +276,7 @@ static void note_unused(tn_optim *o)
 {
     enum { TIMES = 3 }; /* once may be a loss that was looked at and thrown away */
     nn_state *st = tn_nn_state(o->s);
-    const tn_stats now = stats_of(o->s);
+    const tn_stats now = tn_nn_stats(o->s);
     if (!st || st->used.step == now.steps + 1) return;
     const uint64_t unused =
         st->used.step && now.backward_steps > st->used.walks ? now.backward_steps - st->used.walks : 0;
@@ -333,7 +321,7 @@ TN_DEFINE(int, optim_step, o ? o->s : NULL, (o), tn_optim *o)
         status = tn_flush(o->s); /* whether it has taken place counts */
     o->unscale = o->method->follows ? 1 : tn_nn_unscale(o->s) * tn_rank_weight(o->s);
     if (!status && !tn_nn_optim_waits(o)) status = tn_nn_optim_remember(o);
-    if (o->norm && (o->norm_step != step_number(o->s) || tn_ndim(o->norm) != 0)) o->norm = NULL;
+    if (o->norm && (o->norm_step != tn_nn_stats(o->s).steps || tn_ndim(o->norm) != 0)) o->norm = NULL;
     if (!status) {
         tn_no_grad_begin(o->s);
         status = look(o);
@@ -443,6 +431,6 @@ TN_DEFINE(tn_tensor *, clip_grad_norm, o ? o->s : NULL, (o, max_norm), tn_optim 
         tn_fail(o->s, TN_E_STATE, op, "no parameter has a gradient; call tn_backward first");
     o->norm = norm;
     o->max_norm = max_norm;
-    o->norm_step = step_number(o->s);
+    o->norm_step = tn_nn_stats(o->s).steps;
     return norm;
 }

@@ -6,16 +6,7 @@
 #include "nn.h"
 
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-/* Seconds, monotonic. */
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void tn_nn_progress_begin(nn_progress *p, FILE *out, int64_t steps, int64_t done, int64_t epoch)
 {
@@ -26,7 +17,7 @@ void tn_nn_progress_begin(nn_progress *p, FILE *out, int64_t steps, int64_t done
     p->done = p->first = done;
     p->epoch = epoch;
     p->lines = steps > 0 ? done * 10 / steps : 0;
-    p->start = seconds();
+    p->start = tn_nn_seconds();
     for (int i = 0; i < 4; i++) p->watch[i] = -1;
 }
 
@@ -101,7 +92,7 @@ static void show(nn_progress *p, double now)
 void tn_nn_progress_step(nn_progress *p, int64_t done)
 {
     if (!p->out || done <= p->done) return;
-    double now = seconds();
+    double now = tn_nn_seconds();
     p->done = done;
     int64_t lines = done * 10 / (p->steps > 0 ? p->steps : 1);
     bool due = p->terminal ? now - p->shown > 0.1 : lines > p->lines;
@@ -112,7 +103,7 @@ void tn_nn_progress_step(nn_progress *p, int64_t done)
 void tn_nn_progress_end(nn_progress *p, bool failed)
 {
     if (!p->out) return;
-    if (!failed) show(p, seconds());
+    if (!failed) show(p, tn_nn_seconds());
     if (p->terminal && (!failed || p->shown > 0)) fputc('\n', p->out);
     p->out = NULL;
 }

@@ -19,22 +19,13 @@ struct nn_moved {
 
 static uint64_t now(const tn_session *s)
 {
-    tn_stats v = {.size = sizeof(v)};
-    tn_get_stats(s, &v);
-    return v.steps + 1;
-}
-
-static uint64_t runs(const tn_session *s)
-{
-    tn_stats v = {.size = sizeof(v)};
-    tn_get_stats(s, &v);
-    return v.runs;
+    return tn_nn_stats(s).steps + 1;
 }
 
 void tn_nn_scale_settle(tn_session *s, nn_state *st)
 {
     nn_scale *c = &st->scale;
-    if (tn_error(s) || (c->told && runs(s) < c->run)) return;
+    if (tn_error(s) || (c->told && tn_nn_stats(s).runs < c->run)) return;
     for (tn_optim *o = st->optims; o; o = o->next) tn_nn_optim_settle(o);
     if (!c->told) return;
     const bool failed = tn_run_failed(s, c->first_run);
@@ -118,13 +109,13 @@ int tn_nn_scale_note(tn_session *s, tn_tensor *fine)
     if (!fine || !tn_nn_flag(s, &c->fine)) return tn_error(s);
     const bool first = !tn_nn_scale_told(s) || tn_run_failed(s, c->first_run);
     int status = tn_assign(c->fine, first ? fine : tn_logical_and(c->fine, fine));
-    if (runs(s) >= c->run) c->n_settled = c->n_noted;
+    if (tn_nn_stats(s).runs >= c->run) c->n_settled = c->n_noted;
     for (int i = c->n_settled; c->moved_step == now(s) && i < c->n_moved && !status; i++)
         status = tn_assign(c->moved[i].target, tn_where(fine, c->moved[i].target, c->moved[i].before));
     c->told = true;
     c->told_step = now(s);
     c->n_noted = c->n_moved;
-    c->run = runs(s) + 1;
+    c->run = tn_nn_stats(s).runs + 1;
     if (first) c->first_run = c->run;
     return status;
 }

@@ -12,21 +12,14 @@
 
 #include <math.h>
 
-static uint64_t step_of(const tn_session *s)
-{
-    tn_stats v = {.size = sizeof(v)};
-    tn_get_stats(s, &v);
-    return v.steps;
-}
-
 tn_tensor *tn_nn_sparse_lookup(tn_embed *e, tn_tensor *index)
 {
     tn_session *s = tn_session_of(e->weight);
     const int64_t flat[] = {-1};
     tn_tensor *rows = tn_embedding(e->weight, tn_reshape(index, 1, flat));
     if (!rows || !tn_is_training(s)) return rows;
-    if (e->step != step_of(s)) e->lookups = 0;
-    e->step = step_of(s);
+    if (e->step != tn_nn_stats(s).steps) e->lookups = 0;
+    e->step = tn_nn_stats(s).steps;
     if (e->lookups == TN_LOOKUPS) {
         tn_fail(s, TN_E_STATE, "embedding_forward", "'%s' is looked up more than %d times in a step",
                 tn_name(e->weight), (int)TN_LOOKUPS);
@@ -134,7 +127,7 @@ TN_DEFINE(int, embedding_step, e ? tn_session_of(e->weight) : NULL, (e, options)
     if (!status) status = tn_make_room(s);
     tn_tensor *index, *g;
     tn_no_grad_begin(s);
-    const bool any = !status && e->step == step_of(s) && gather(e, &index, &g);
+    const bool any = !status && e->step == tn_nn_stats(s).steps && gather(e, &index, &g);
     tn_tensor *fine = NULL;
     if (any) share(s, &index, &g);
     if (any && tn_nn_scaled(s)) {

@@ -6,6 +6,9 @@
  */
 #include "nn.h"
 
+#include <string.h>
+#include <time.h>
+
 struct nn_block {
     struct nn_block *next;
     void (*destroy)(void *);
@@ -69,4 +72,19 @@ void tn_nn_drop(tn_session *s, void *p)
     if (!b) return;
     *at = b->next;
     destroy(b);
+}
+
+/* ---- small things ---- */
+
+double tn_nn_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+bool tn_nn_ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), k = strlen(end);
+    return n >= k && !strcmp(text + n - k, end);
 }

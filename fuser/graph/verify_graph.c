@@ -164,39 +164,25 @@ static int alive(const fu_ctx *c, int g)
     return g;
 }
 
+/* The kinds of a room's nodes. */
 static bool fits(fu_room room, tn_kind kind)
 {
-    switch (room) {
-    case FU_GEMM:
-        return kind == TN_KIND_GEMM;
-    case FU_CONV:
-        return kind == TN_KIND_CONV;
-    case FU_TILE:
-        return kind == TN_KIND_CONV || kind == TN_KIND_GEMM || kind == TN_KIND_ELTWISE ||
-               kind == TN_KIND_CAST || kind == TN_KIND_REDUCE || kind == TN_KIND_VIEW ||
-               kind == TN_KIND_IOTA || kind == TN_KIND_RANDOM || kind == TN_KIND_ASSIGN;
-    case FU_WINDOW:
-        return kind == TN_KIND_WINDOW;
-    case FU_SCATTER:
-        return kind == TN_KIND_SCATTER || kind == TN_KIND_ASSIGN;
-    case FU_SCAN:
-        return kind == TN_KIND_SCAN || kind == TN_KIND_SORT;
-    case FU_CONCAT:
-        return kind == TN_KIND_VIEW;
-    case FU_ATTENTION:
-        return kind == TN_KIND_ATTENTION;
-    case FU_RANKS:
-        return kind == TN_KIND_RANKS;
-    case FU_HOST:
-        return kind == TN_KIND_HOST;
-    case FU_LOOPS:
-        return kind == TN_KIND_ELTWISE || kind == TN_KIND_CAST || kind == TN_KIND_REDUCE ||
-               kind == TN_KIND_VIEW || kind == TN_KIND_GATHER || kind == TN_KIND_IOTA ||
-               kind == TN_KIND_RANDOM || kind == TN_KIND_ASSIGN;
-    case FU_NOTHING:
-        return true;
-    }
-    return false;
+#define K(kind) (1u << TN_KIND_##kind)
+    enum { ANY = K(ELTWISE) | K(CAST) | K(REDUCE) | K(VIEW) | K(IOTA) | K(RANDOM) | K(ASSIGN) };
+    static const uint32_t kinds[] = {[FU_GEMM] = K(GEMM),
+                                     [FU_CONV] = K(CONV),
+                                     [FU_TILE] = ANY | K(CONV) | K(GEMM),
+                                     [FU_WINDOW] = K(WINDOW),
+                                     [FU_SCATTER] = K(SCATTER) | K(ASSIGN),
+                                     [FU_SCAN] = K(SCAN) | K(SORT),
+                                     [FU_CONCAT] = K(VIEW),
+                                     [FU_ATTENTION] = K(ATTENTION),
+                                     [FU_RANKS] = K(RANKS),
+                                     [FU_HOST] = K(HOST),
+                                     [FU_LOOPS] = ANY | K(GATHER),
+                                     [FU_NOTHING] = UINT32_MAX};
+#undef K
+    return kinds[room] >> kind & 1;
 }
 
 static const char *wrong_member(const fu_ctx *c, int g, int k)

@@ -24,35 +24,23 @@ static tn_tensor *over(tn_tensor *x, double n)
     return mul(x, num(x, ratio(1, n)));
 }
 
-static tn_tensor *sum(tn_tensor *x, uint32_t mask, int64_t n, double extra)
-{
-    (void)n, (void)extra;
-    return total(x, mask);
-}
+/* One row of ops.def. */
+#define OF_A_ROW(name)                                                                                       \
+    static tn_tensor *name(tn_tensor *x, uint32_t mask, int64_t n, double extra)                             \
+    {                                                                                                        \
+        (void)n, (void)extra;                                                                                \
+        return tn_mk_reduce(TN_OP_reduce_##name, x, mask);                                                   \
+    }
+OF_A_ROW(sum)
+OF_A_ROW(prod)
+OF_A_ROW(max)
+OF_A_ROW(min)
 
 static tn_tensor *mean(tn_tensor *x, uint32_t mask, int64_t n, double extra)
 {
     (void)extra;
     x = floating(x);
     return x ? over(total(x, mask), (double)n) : NULL;
-}
-
-static tn_tensor *prod(tn_tensor *x, uint32_t mask, int64_t n, double extra)
-{
-    (void)n, (void)extra;
-    return tn_mk_reduce(TN_OP_reduce_prod, x, mask);
-}
-
-static tn_tensor *max(tn_tensor *x, uint32_t mask, int64_t n, double extra)
-{
-    (void)n, (void)extra;
-    return tn_mk_reduce(TN_OP_reduce_max, x, mask);
-}
-
-static tn_tensor *min(tn_tensor *x, uint32_t mask, int64_t n, double extra)
-{
-    (void)n, (void)extra;
-    return tn_mk_reduce(TN_OP_reduce_min, x, mask);
 }
 
 /* k / (n - correction), or k / 0 where the correction leaves nothing to divide by: no estimate (NaN), or
