@@ -1,8 +1,9 @@
 /* args.h - the command line the examples share.
  *
  * Fill a struct args with the example's defaults, and a list of struct args_more with options of its own,
- * call args_parse, then args_open for a session. Exit status of an example: 0 done, 1 failed (one line on
- * stderr says what and where), 2 usage, 130 ended by Ctrl-C, with what --save and --report ask for written.
+ * call args_begin for a session, or args_parse and then args_open. Exit status of an example: 0 done, 1
+ * failed (one line on stderr says what and where), 2 usage, 130 ended by Ctrl-C, with what --save and
+ * --report ask for written.
  */
 #ifndef ARGS_H
 #define ARGS_H
@@ -39,8 +40,8 @@ struct args_more {
 
 struct args {
     const char *program, *purpose;
-    const char *device, *mode; /* by name; mode NULL: TENSOR_MODE decides */
-    long threads, seed;
+    const char *device, *mode; /* by name; device NULL: "auto", mode NULL: TENSOR_MODE decides */
+    long threads, seed;        /* seed 0: 1 */
     const char *data;
     long epochs, steps; /* steps 0: as many as the epochs have */
     long batch;
@@ -141,6 +142,8 @@ static inline void args_take(const struct args *a, const struct args_more *o, co
 static inline void args_parse(struct args *a, int argc, char **argv)
 {
     interrupt_watch();
+    if (!a->device) a->device = "auto";
+    if (!a->seed) a->seed = 1;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help")) {
             args_usage(a, stdout);
@@ -203,6 +206,12 @@ static inline tn_session *args_open(struct args *a)
     if (a->report) tn_profile(s, true);
     a->clock = args_clock();
     return s;
+}
+
+static inline tn_session *args_begin(struct args *a, int argc, char **argv)
+{
+    args_parse(a, argc, argv);
+    return args_open(a);
 }
 
 /* Batches of all ranks in a pass. */

@@ -97,15 +97,12 @@ int main(int argc, char **argv)
         {.name = NULL}};
     struct args a = {.program = "cifar_resnet",
                      .purpose = "Trains a small residual network on folders of photographs.",
-                     .device = "auto",
-                     .seed = 1,
                      .data = "data/cifar10-images",
                      .epochs = 10,
                      .batch = 64,
                      .lr = 0.05,
                      .more = more};
-    args_parse(&a, argc, argv);
-    tn_session *s = args_open(&a);
+    tn_session *s = args_begin(&a, argc, argv);
     if (!s) return 1;
     char part[2][4096];
     snprintf(part[0], sizeof(part[0]), "%s/train", a.data);

@@ -81,14 +81,11 @@ int main(int argc, char **argv)
 {
     struct args a = {.program = "custom_op",
                      .purpose = "Trains a network whose activation and loss are formulas.",
-                     .device = "auto",
-                     .seed = 1,
                      .data = "data/digits",
                      .epochs = 15,
                      .batch = 64,
                      .lr = 2e-3};
-    args_parse(&a, argc, argv);
-    tn_session *s = args_open(&a);
+    tn_session *s = args_begin(&a, argc, argv);
     if (!s) return 1;
     struct model m = {.op = define(s)};
     if (check_gradients(s, &m.op)) return args_finish(&a, s);

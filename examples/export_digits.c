@@ -66,15 +66,12 @@ int main(int argc, char **argv)
         {.name = NULL}};
     struct args a = {.program = "export_digits",
                      .purpose = "Trains a small network on images of digits and writes it as one file of C.",
-                     .device = "auto",
-                     .seed = 1,
                      .data = "data/digits",
                      .epochs = 4,
                      .batch = 32,
                      .lr = 3e-3,
                      .more = more};
-    args_parse(&a, argc, argv);
-    tn_session *s = args_open(&a);
+    tn_session *s = args_begin(&a, argc, argv);
     if (!s) return 1;
     tn_dataset *train = tn_dataset_idx(s, a.data, TN_TRAIN), *test = tn_dataset_idx(s, a.data, TN_TEST);
     struct net net = {.c1 = tn_conv2d_new(s, "c1", 1, 8, 3, .pad = 1),

@@ -121,8 +121,6 @@ int main(int argc, char **argv)
         {.name = NULL}};
     struct args a = {.program = "finetune",
                      .purpose = "Trains a new head, and then all, of a network that knows another task.",
-                     .device = "auto",
-                     .seed = 1,
                      .data = "data/digits",
                      .epochs = 1,
                      .batch = 64,

@@ -88,14 +88,11 @@ int main(int argc, char **argv)
         {.name = NULL}};
     struct args a = {.program = "generate",
                      .purpose = "Lets a GPT write that build/gpt has trained and saved.",
-                     .device = "auto",
-                     .seed = 1,
                      .data = "data/tales.txt",
                      .batch = 1,
                      .lr = 1e-3,
                      .more = more};
-    args_parse(&a, argc, argv);
-    tn_session *s = args_open(&a);
+    tn_session *s = args_begin(&a, argc, argv);
     if (!s) return 1;
     tn_dataset *text = tn_dataset_text(s, a.data, TN_TRAIN, .ctx = c.shape.ctx);
     struct gpt m;

@@ -116,16 +116,13 @@ int main(int argc, char **argv)
         {.name = NULL}};
     struct args a = {.program = "gpt",
                      .purpose = "Trains a small GPT on the characters of a text.",
-                     .device = "auto",
-                     .seed = 1,
                      .data = "data/tales.txt",
                      .epochs = 0,
                      .steps = 2000,
                      .batch = 12,
                      .lr = 1e-3,
                      .more = more};
-    args_parse(&a, argc, argv);
-    tn_session *s = args_open(&a);
+    tn_session *s = args_begin(&a, argc, argv);
     if (!s) return 1;
     tn_dataset *train = tn_dataset_text(s, a.data, TN_TRAIN, .ctx = c.shape.ctx),
                *held_out = tn_dataset_text(s, a.data, TN_TEST, .ctx = c.shape.ctx);

@@ -68,16 +68,13 @@ int main(int argc, char **argv)
         {.name = NULL}};
     struct args a = {.program = "gru_text",
                      .purpose = "Trains a recurrent network on the characters of a text.",
-                     .device = "auto",
-                     .seed = 1,
                      .data = "data/tales.txt",
                      .epochs = 0,
                      .steps = 600,
                      .batch = 16,
                      .lr = 4e-3,
                      .more = more};
-    args_parse(&a, argc, argv);
-    tn_session *s = args_open(&a);
+    tn_session *s = args_begin(&a, argc, argv);
     if (!s) return 1;
     tn_dataset *train = tn_dataset_text(s, a.data, TN_TRAIN, .ctx = m.ctx),
                *held_out = tn_dataset_text(s, a.data, TN_TEST, .ctx = m.ctx);

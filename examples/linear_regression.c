@@ -34,14 +34,11 @@ int main(int argc, char **argv)
     static float x[2 * POINTS], y[POINTS];
     struct args a = {.program = "linear_regression",
                      .purpose = "Fits a plane to points that scatter around one.",
-                     .device = "auto",
-                     .seed = 1,
                      .data = "",
                      .epochs = 10,
                      .batch = 50,
                      .lr = 0.1};
-    args_parse(&a, argc, argv);
-    tn_session *s = args_open(&a);
+    tn_session *s = args_begin(&a, argc, argv);
     if (!s) return 1;
     make_points(s, x, y);
     tn_dataset *points =

@@ -36,14 +36,11 @@ int main(int argc, char **argv)
 {
     struct args a = {.program = "mnist_cnn",
                      .purpose = "Trains a small convolutional network on images of digits.",
-                     .device = "auto",
-                     .seed = 1,
                      .data = "data/digits",
                      .epochs = 2,
                      .batch = 64,
                      .lr = 1e-3};
-    args_parse(&a, argc, argv);
-    tn_session *s = args_open(&a);
+    tn_session *s = args_begin(&a, argc, argv);
     if (!s) return 1;
     tn_dataset *train = tn_dataset_idx(s, a.data, TN_TRAIN), *test = tn_dataset_idx(s, a.data, TN_TEST);
     struct net net;

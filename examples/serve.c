@@ -94,8 +94,6 @@ int main(int argc, char **argv)
         {.name = NULL}};
     struct args a = {.program = "serve",
                      .purpose = "Answers requests of varying size on several threads.",
-                     .device = "auto",
-                     .seed = 1,
                      .data = "",
                      .epochs = 1,
                      .batch = 1,

@@ -76,15 +76,12 @@ int main(int argc, char **argv)
         {.name = NULL}};
     struct args a = {.program = "vae",
                      .purpose = "Trains a variational autoencoder on images of digits.",
-                     .device = "auto",
-                     .seed = 1,
                      .data = "data/digits",
                      .epochs = 20,
                      .batch = 64,
                      .lr = 1e-3,
                      .more = more};
-    args_parse(&a, argc, argv);
-    tn_session *s = args_open(&a);
+    tn_session *s = args_begin(&a, argc, argv);
     if (!s) return 1;
     tn_dataset *train = tn_dataset_idx(s, a.data, TN_TRAIN, .mean = 0, .std = 1),
                *test = tn_dataset_idx(s, a.data, TN_TEST, .mean = 0, .std = 1);

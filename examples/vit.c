@@ -55,15 +55,12 @@ int main(int argc, char **argv)
         {.name = NULL}};
     struct args a = {.program = "vit",
                      .purpose = "Trains a small vision transformer on images of digits.",
-                     .device = "auto",
-                     .seed = 1,
                      .data = "data/digits",
                      .epochs = 12,
                      .batch = 64,
                      .lr = 2e-3,
                      .more = more};
-    args_parse(&a, argc, argv);
-    tn_session *s = args_open(&a);
+    tn_session *s = args_begin(&a, argc, argv);
     if (!s) return 1;
     tn_dataset *train = tn_dataset_idx(s, a.data, TN_TRAIN), *test = tn_dataset_idx(s, a.data, TN_TEST);
     make_vit(s, &m);
