@@ -41,7 +41,7 @@ TN_AT(int, require_fused, (s), tn_session *s)
     return status;
 }
 
-int tn_require_end(tn_session *s)
+TN_DEFINE(int, require_end, s, (s), tn_session *s)
 {
     if (!s) return TN_E_NULL;
     tn_explain_state *x = s->explain;
@@ -60,8 +60,6 @@ void tn_require_left_open(tn_session *s)
     tn_fail(s, TN_E_STATE, "require_fused", "the step ends without tn_require_end");
     tn_place_end(s);
 }
-
-TN_PLACED(int, require_end, s, (s), tn_session *s)
 
 /* ---- looking at a plan ---- */
 

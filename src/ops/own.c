@@ -200,8 +200,8 @@ static tn_own *begun(tn_session *s, const char *signature, const char *what, boo
     return o;
 }
 
-tn_own *tn_define_with(tn_session *s, const char *signature, const char *formula,
-                       const tn_define_options *options)
+TN_DEFINE(tn_own *, define_with, s, (s, signature, formula, options), tn_session *s, const char *signature,
+          const char *formula, const tn_define_options *options)
 {
     tn_define_options given = {.size = sizeof given};
     tn_errbuf why = {""};
@@ -221,11 +221,9 @@ tn_own *tn_define_with(tn_session *s, const char *signature, const char *formula
     o->text = text_of(signature, formula, &given);
     return listed(o);
 }
-TN_PLACED(tn_own *, define_with, s, (s, signature, formula, options), tn_session *s, const char *signature,
-          const char *formula, const tn_define_options *options)
 
-tn_own *tn_define_host_with(tn_session *s, const char *signature, tn_host_fn *forward,
-                            const tn_host_options *options)
+TN_DEFINE(tn_own *, define_host_with, s, (s, signature, forward, options), tn_session *s,
+          const char *signature, tn_host_fn *forward, const tn_host_options *options)
 {
     tn_host_options given = {.size = sizeof given};
     char pieces[TN_FORMULA_TEXT];
@@ -239,8 +237,6 @@ tn_own *tn_define_host_with(tn_session *s, const char *signature, tn_host_fn *fo
     o->text = tn_strdup(signature);
     return listed(o);
 }
-TN_PLACED(tn_own *, define_host_with, s, (s, signature, forward, options), tn_session *s,
-          const char *signature, tn_host_fn *forward, const tn_host_options *options)
 
 /* ---- applying ---- */
 

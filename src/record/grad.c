@@ -157,7 +157,7 @@ bool tn_wants_gradient(const tn_tensor *x)
     return n && n->flags & TN_F_REQUIRES_GRAD;
 }
 
-int tn_requires_grad(tn_tensor *x, bool on)
+TN_DEFINE(int, requires_grad, tn_slot_session(x), (x, on), tn_tensor *x, bool on)
 {
     tn_tensor *n = x ? tn_resolve_or_fail(x, "requires_grad") : NULL;
     if (!n) return x ? TN_E_STALE : TN_E_NULL;
@@ -177,9 +177,7 @@ int tn_requires_grad(tn_tensor *x, bool on)
     return TN_OK;
 }
 
-TN_PLACED(int, requires_grad, tn_slot_session(x), (x, on), tn_tensor *x, bool on)
-
-int tn_checkpoint_begin(tn_session *s)
+TN_DEFINE(int, checkpoint_begin, s, (s), tn_session *s)
 {
     if (!s) return TN_E_NULL;
     if (!s->in_step) return tn_fail(s, TN_E_STATE, "checkpoint_begin", "outside of a step");
@@ -187,13 +185,10 @@ int tn_checkpoint_begin(tn_session *s)
     return TN_OK;
 }
 
-int tn_checkpoint_end(tn_session *s)
+TN_DEFINE(int, checkpoint_end, s, (s), tn_session *s)
 {
     if (!s) return TN_E_NULL;
     if (!s->checkpoints) return tn_fail(s, TN_E_STATE, "checkpoint_end", "without tn_checkpoint_begin");
     if (!--s->checkpoints) s->graph.region = 0;
     return TN_OK;
 }
-
-TN_PLACED(int, checkpoint_begin, s, (s), tn_session *s)
-TN_PLACED(int, checkpoint_end, s, (s), tn_session *s)

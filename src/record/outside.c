@@ -133,7 +133,7 @@ void tn_end_scope(tn_session *s)
 
 /* ---- scopes ---- */
 
-int tn_scope_begin(tn_session *s)
+TN_DEFINE(int, scope_begin, s, (s), tn_session *s)
 {
     if (!s) return TN_E_NULL;
     tn_graph *g = &s->graph;
@@ -150,8 +150,6 @@ int tn_scope_begin(tn_session *s)
     g->no_grad++;
     return g->error.status;
 }
-
-TN_PLACED(int, scope_begin, s, (s), tn_session *s)
 
 static void end_one(tn_session *s)
 {
@@ -173,7 +171,7 @@ static void end_one(tn_session *s)
     g->no_grad--;
 }
 
-int tn_scope_end(tn_session *s)
+TN_DEFINE(int, scope_end, s, (s), tn_session *s)
 {
     if (!s) return TN_E_NULL;
     tn_graph *g = &s->graph;
@@ -184,8 +182,6 @@ int tn_scope_end(tn_session *s)
     end_one(s);
     return g->error.status;
 }
-
-TN_PLACED(int, scope_end, s, (s), tn_session *s)
 
 void tn_scopes_left(tn_session *s)
 {

@@ -54,7 +54,7 @@ tn_session *tn_session_of(const tn_tensor *x)
     return n ? n->graph->session : NULL;
 }
 
-int tn_set_name(tn_tensor *x, const char *name)
+TN_DEFINE(int, set_name, tn_slot_session(x), (x, name), tn_tensor *x, const char *name)
 {
     tn_tensor *n = x ? tn_resolve_or_fail(x, "set_name") : NULL;
     if (!n) return x ? TN_E_STALE : TN_E_NULL;
@@ -73,8 +73,6 @@ int tn_set_name(tn_tensor *x, const char *name)
         return tn_fail(n->graph->session, TN_E_NOMEM, "set_name", "no memory");
     return TN_OK;
 }
-
-TN_PLACED(int, set_name, tn_slot_session(x), (x, name), tn_tensor *x, const char *name)
 
 /* ---- values ---- */
 

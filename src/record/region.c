@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-int tn_op_begin(tn_session *s, const char *name)
+TN_DEFINE(int, op_begin, s, (s, name), tn_session *s, const char *name)
 {
     if (!s) return TN_E_NULL;
     if (!name) return tn_fail(s, TN_E_NULL, "op_begin", "name is NULL");
@@ -33,8 +33,6 @@ int tn_op_begin(tn_session *s, const char *name)
     return tn_call_begin(&s->graph, name, NULL, 0) ? TN_OK : s->graph.error.status;
 }
 
-TN_PLACED(int, op_begin, s, (s, name), tn_session *s, const char *name)
-
 int tn_run_open_ends(tn_session *s, int n, tn_tensor *const *results)
 {
     tn_graph *g = &s->graph;
@@ -56,7 +54,7 @@ int tn_run_open_ends(tn_session *s, int n, tn_tensor *const *results)
     return status;
 }
 
-int tn_op_end(tn_session *s)
+TN_DEFINE(int, op_end, s, (s), tn_session *s)
 {
     if (!s) return TN_E_NULL;
     if (!s->graph.call_depth) return tn_fail(s, TN_E_STATE, "op_end", "without tn_op_begin");
@@ -77,5 +75,3 @@ int tn_op_end(tn_session *s)
     tn_call_end(&s->graph);
     return status;
 }
-
-TN_PLACED(int, op_end, s, (s), tn_session *s)

@@ -99,7 +99,8 @@ int tn_want_gradients(tn_session *s)
     return TN_OK;
 }
 
-int tn_param_slab(tn_session *s, tn_dtype dtype, tn_tensor **values, tn_tensor **gradients)
+TN_DEFINE(int, param_slab, s, (s, dtype, values, gradients), tn_session *s, tn_dtype dtype,
+          tn_tensor **values, tn_tensor **gradients)
 {
     if (!s) return TN_E_NULL;
     if ((unsigned)dtype >= TN_DTYPE_COUNT)
@@ -109,9 +110,6 @@ int tn_param_slab(tn_session *s, tn_dtype dtype, tn_tensor **values, tn_tensor *
     if (gradients) *gradients = tn_handle(s->slab[dtype].gradients);
     return TN_OK;
 }
-
-TN_PLACED(int, param_slab, s, (s, dtype, values, gradients), tn_session *s, tn_dtype dtype,
-          tn_tensor **values, tn_tensor **gradients)
 
 int tn_param_segment(const tn_tensor *param, int64_t *first, int64_t *count)
 {
@@ -149,8 +147,8 @@ static tn_tensor *slab_part(tn_session *s, const tn_tensor *whole, int64_t first
     return tn_error_set(&s->graph, TN_E_NOMEM, "no memory for a tensor");
 }
 
-int tn_param_range(tn_session *s, tn_dtype dtype, int64_t first_block, int64_t blocks, tn_tensor **values,
-                   tn_tensor **gradients)
+TN_DEFINE(int, param_range, s, (s, dtype, first_block, blocks, values, gradients), tn_session *s,
+          tn_dtype dtype, int64_t first_block, int64_t blocks, tn_tensor **values, tn_tensor **gradients)
 {
     if (!s) return TN_E_NULL;
     if (!values || !gradients)
@@ -170,9 +168,6 @@ int tn_param_range(tn_session *s, tn_dtype dtype, int64_t first_block, int64_t b
     *values = NULL;
     return s->graph.error.status;
 }
-
-TN_PLACED(int, param_range, s, (s, dtype, first_block, blocks, values, gradients), tn_session *s,
-          tn_dtype dtype, int64_t first_block, int64_t blocks, tn_tensor **values, tn_tensor **gradients)
 
 /* Writes node's value into the persistent tensor p's memory: now, or with the rest of what is recorded; until
  * then whoever uses p reads that value. */
@@ -558,6 +553,7 @@ int tn_param_count(const tn_session *s)
 {
     return s ? s->n_params : 0;
 }
+
 int tn_buffer_count(const tn_session *s)
 {
     return s ? s->n_buffers : 0;

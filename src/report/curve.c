@@ -72,7 +72,7 @@ static void halve(curve *c)
     }
 }
 
-int(tn_curve_point)(tn_session *s, const char *name, double value)
+TN_DEFINE(int, curve_point, s, (s, name, value), tn_session *s, const char *name, double value)
 {
     if (!s || !name) return TN_E_NULL;
     curve *c = named(s, name);
@@ -97,8 +97,6 @@ int(tn_curve_point)(tn_session *s, const char *name, double value)
     c->had = 0;
     return TN_OK;
 }
-
-TN_PLACED(int, curve_point, s, (s, name, value), tn_session *s, const char *name, double value)
 
 /* ---- telling ---- */
 
@@ -157,7 +155,7 @@ void tn_curves_text(tn_session *s, tn_growing *t)
     }
 }
 
-int tn_curves(tn_session *s, FILE *out)
+TN_DEFINE(int, curves, s, (s, out), tn_session *s, FILE *out)
 {
     if (!s) return TN_E_NULL;
     if (!out) return tn_fail(s, TN_E_NULL, "curves", "out is NULL");
@@ -168,8 +166,6 @@ int tn_curves(tn_session *s, FILE *out)
     tn_growing_free(&t);
     return status;
 }
-
-TN_PLACED(int, curves, s, (s, out), tn_session *s, FILE *out)
 
 void tn_curves_json(tn_session *s, tn_growing *t, void (*put_string)(tn_growing *, const char *))
 {

@@ -299,7 +299,7 @@ static int tell(tn_session *s, tn_growing *t, void (*write)(tn_session *, const 
     return t->failed ? TN_E_NOMEM : TN_OK;
 }
 
-int tn_explain(tn_session *s, FILE *out)
+TN_DEFINE(int, explain, s, (s, out), tn_session *s, FILE *out)
 {
     if (!s) return TN_E_NULL;
     if (!out) return tn_fail(s, TN_E_NULL, "explain", "out is NULL");
@@ -319,5 +319,3 @@ int tn_report_text(tn_session *s, const char *path, tn_growing *t)
     if (end && !strcmp(end, ".plan")) return tell(s, t, put_plan);
     return TN_E_ARG;
 }
-
-TN_PLACED(int, explain, s, (s, out), tn_session *s, FILE *out)

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-int tn_report(tn_session *s, const char *path)
+TN_DEFINE(int, report, s, (s, path), tn_session *s, const char *path)
 {
     if (!s) return TN_E_NULL;
     if (!path) return tn_fail(s, TN_E_NULL, "report", "path is NULL");
@@ -24,8 +24,6 @@ int tn_report(tn_session *s, const char *path)
     tn_growing_free(&t);
     return status;
 }
-
-TN_PLACED(int, report, s, (s, path), tn_session *s, const char *path)
 
 /* A session that never ran a step has nothing to tell, and leaves what another one has told. */
 static void report_at_close(void *session)

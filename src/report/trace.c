@@ -49,7 +49,7 @@ static void put_edges(tn_growing *t, const tn_note *n, int r)
     }
 }
 
-int tn_graphviz(tn_session *s, FILE *out)
+TN_DEFINE(int, graphviz, s, (s, out), tn_session *s, FILE *out)
 {
     if (!s) return TN_E_NULL;
     if (!out) return tn_fail(s, TN_E_NULL, "graphviz", "out is NULL");
@@ -92,7 +92,7 @@ static void put_event(tn_growing *t, const char *name, const char *kind, int row
            (start - zero) * 1e6, (end - start) * 1e6);
 }
 
-int tn_trace(tn_session *s, const char *path)
+TN_DEFINE(int, trace, s, (s, path), tn_session *s, const char *path)
 {
     if (!s) return TN_E_NULL;
     if (!path) return tn_fail(s, TN_E_NULL, "trace", "path is NULL");
@@ -132,6 +132,3 @@ int tn_trace(tn_session *s, const char *path)
     tn_view_free(&v);
     return status;
 }
-
-TN_PLACED(int, graphviz, s, (s, out), tn_session *s, FILE *out)
-TN_PLACED(int, trace, s, (s, path), tn_session *s, const char *path)

@@ -132,7 +132,7 @@ int tn_no_grad_begin(tn_session *s)
     return TN_OK;
 }
 
-int tn_no_grad_end(tn_session *s)
+TN_DEFINE(int, no_grad_end, s, (s), tn_session *s)
 {
     if (!s) return TN_E_NULL;
     if (s->graph.no_grad <= s->n_scopes)
@@ -140,8 +140,6 @@ int tn_no_grad_end(tn_session *s)
     s->graph.no_grad--;
     return TN_OK;
 }
-
-TN_PLACED(int, no_grad_end, s, (s), tn_session *s)
 
 int tn_get_stats(const tn_session *s, tn_stats *out)
 {

@@ -70,7 +70,8 @@ static int compare(check *c, double tolerance)
     return TN_OK;
 }
 
-int tn_gradcheck(tn_session *s, tn_gradcheck_fn *f, int n, tn_tensor *const *xs, void *user, double tolerance)
+TN_DEFINE(int, gradcheck, s, (s, f, n, xs, user, tolerance), tn_session *s, tn_gradcheck_fn *f, int n,
+          tn_tensor *const *xs, void *user, double tolerance)
 {
     check c = {.s = s, .f = f, .n = n, .xs = xs, .user = user};
     if (!s || !f || (n && !xs)) return tn_fail(s, TN_E_NULL, "gradcheck", "an argument is NULL");
@@ -103,6 +104,3 @@ int tn_gradcheck(tn_session *s, tn_gradcheck_fn *f, int n, tn_tensor *const *xs,
     }
     return status;
 }
-
-TN_PLACED(int, gradcheck, s, (s, f, n, xs, user, tolerance), tn_session *s, tn_gradcheck_fn *f, int n,
-          tn_tensor *const *xs, void *user, double tolerance)

@@ -32,7 +32,7 @@ static void close_op(tn_session *s, const char *here)
     tn_fail(s, TN_E_STATE, here, "the operator '%s' was begun (tn_op_begin) and not ended (tn_op_end)", name);
 }
 
-int tn_step_begin(tn_session *s)
+TN_DEFINE(int, step_begin, s, (s), tn_session *s)
 {
     if (!s) return TN_E_NULL;
     if (s->in_step) return tn_fail(s, TN_E_STATE, "step_begin", "the step before was not ended");
@@ -55,8 +55,6 @@ int tn_step_begin(tn_session *s)
     tn_tape_begin(s);
     return s->graph.error.status;
 }
-
-TN_PLACED(int, step_begin, s, (s), tn_session *s)
 
 static int no_step(tn_session *s, const char *file, int line)
 {
