@@ -52,14 +52,24 @@ void ex_put_members(const tn_export *x, tn_growing *t)
                (unsigned long long)x->draws);
     for (int i = 0; i < x->n_power; i++)
         tn_put(t, "    double power%d; /* %.17g to the count of updates */\n", i, x->base[i]);
-    if (x->save.n) tn_put(t, "    int64_t steps; /* since %s_init */\n", x->name);
+    if (x->save.n) ex_put(x, t, "    int64_t steps; /* since @_init */\n");
     if (x->trains)
         tn_put(t, "    double rate; /* factor of the learning rate that the session had; 1 at first */\n");
 }
 
+void ex_put_first_numbers(const tn_export *x, tn_growing *t)
+{
+    if (x->draws)
+        tn_put(t, "    m->seed = %lluu;\n    m->draw = %lluu;\n", (unsigned long long)x->s->graph.seed,
+               (unsigned long long)x->s->graph.draw);
+    for (int i = 0; i < x->n_power; i++) tn_put(t, "    m->power%d = %.17g;\n", i, x->power[i]);
+    if (x->save.n) tn_put(t, "    m->steps = 0;\n");
+    if (x->trains) tn_put(t, "    m->rate = 1;\n");
+}
+
 void ex_put_parameters(const tn_export *x, tn_growing *t)
 {
-    tn_put(t, "%s *m", x->name);
+    ex_put(x, t, "@ *m");
     for (int out = 0; out < 2; out++)
         for (int i = 0; i < x->n_mark; i++)
             if (x->mark[i].out == (bool)out && i != x->returned)

@@ -116,6 +116,9 @@ typedef struct tn_export {
 /* Sets x->status and the error of the session. */
 int ex_fail(tn_export *x, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/* tn_put, with the file's name in the place of each '@'. */
+void ex_put(const tn_export *x, tn_growing *t, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
 /* A kernel as a function of its own. */
 typedef struct ex_function {
     char name[EXPORT_NAME];
@@ -193,6 +196,7 @@ const char *ex_action(const tn_export *x); /* what NAME_ stands in front of */
 /* Parameters of the function that a user calls; members of the struct; arrays of first values. */
 void ex_put_parameters(const tn_export *x, tn_growing *t);
 void ex_put_members(const tn_export *x, tn_growing *t);
+void ex_put_first_numbers(const tn_export *x, tn_growing *t); /* of the members that are no region */
 void ex_put_arrays(const tn_export *x, tn_growing *t);
 size_t ex_elems(const ex_region *r);
 bool ex_begins_as_zero(const ex_region *r);
@@ -207,7 +211,7 @@ void ex_cuda_prelude(tn_growing *t);
 void ex_cuda_parts(const tn_export *x, tn_growing *t); /* ends the file */
 
 /* ---- cuda_file.c ---- */
-void ex_cuda_opening(const tn_export *x, unsigned long digest, tn_growing *t);
+void ex_cuda_opening(const tn_export *x, tn_growing *t);
 void ex_cuda_header(const tn_export *x, tn_growing *t);
 void ex_cuda_functions(const tn_export *x, tn_growing *t);
 

@@ -1,4 +1,4 @@
-/* fail.c - why a step cannot be written down. */
+/* fail.c - why a step cannot be written down, and how its text is. */
 #include "../core/print.h"
 #include "export.h"
 
@@ -11,4 +11,20 @@ int ex_fail(tn_export *x, int status, const char *fmt, ...)
     va_end(ap);
     x->status = status;
     return tn_fail(x->s, status, "export", "%s", line);
+}
+
+void ex_put(const tn_export *x, tn_growing *t, const char *fmt, ...)
+{
+    tn_growing named = {0};
+    for (const char *c = fmt; *c; c++)
+        if (*c == '@')
+            tn_put(&named, "%s", x->name);
+        else
+            tn_put_bytes(&named, c, 1);
+    va_list ap;
+    va_start(ap, fmt);
+    if (named.p) tn_put_v(t, named.p, ap);
+    va_end(ap);
+    if (named.failed) t->failed = named.failed;
+    tn_growing_free(&named);
 }

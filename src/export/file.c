@@ -20,35 +20,30 @@ static const char *result(const tn_export *x)
 static void put_struct(const tn_export *x, tn_growing *t)
 {
     if (x->options.threads)
-        tn_put(t,
+        ex_put(x, t,
                "/* Computes items [begin, end) of what it is given; room: to pack into. */\n"
-               "typedef int %s_part(const void *what, float *room, int64_t begin, int64_t end);\n"
-               "struct %s_pool;\n\n",
-               x->name, x->name);
-    tn_put(
-        t,
-        "/* All of a model, and what it computes with: initialise it with %s_init. */\ntypedef struct %s {\n",
-        x->name, x->name);
+               "typedef int @_part(const void *what, float *room, int64_t begin, int64_t end);\n"
+               "struct @_pool;\n\n");
+    ex_put(x, t,
+           "/* All of a model, and what it computes with: initialise it with @_init. */\n"
+           "typedef struct @ {\n");
     ex_put_members(x, t);
     if (x->options.threads)
-        tn_put(
-            t,
-            "    struct %s_pool *pool; /* of %s_threads.c */\n"
-            "    int (*run)(struct %s_pool *pool, %s_part *part_of, const void *what, float *room, int64_t "
-            "items);\n",
-            x->name, x->name, x->name, x->name);
-    tn_put(t, "    uint64_t arena[%zu]; /* what a call computes and does not keep */\n} %s;\n\n",
-           ex_scratch_bytes(x) / 8 + 1, x->name);
+        ex_put(x, t,
+               "    struct @_pool *pool; /* of @_threads.c */\n"
+               "    int (*run)(struct @_pool *pool, @_part *part_of, const void *what, float *room, int64_t "
+               "items);\n");
+    ex_put(x, t, "    uint64_t arena[%zu]; /* what a call computes and does not keep */\n} @;\n\n",
+           ex_scratch_bytes(x) / 8 + 1);
 }
 
 static void put_header(const tn_export *x, tn_growing *t)
 {
-    tn_put(t,
-           "/* %s.h - what %s.c offers. */\n#ifndef %s_INCLUDED\n#define %s_INCLUDED\n\n#include "
-           "<stddef.h>\n#include <stdint.h>\n\n",
-           x->name, x->name, x->name, x->name);
+    ex_put(x, t,
+           "/* @.h - what @.c offers. */\n#ifndef @_INCLUDED\n#define @_INCLUDED\n\n"
+           "#include <stddef.h>\n#include <stdint.h>\n\n");
     put_struct(x, t);
-    tn_put(t, "size_t %s_bytes(void);\nvoid %s_init(%s *m);\n\n", x->name, x->name, x->name);
+    ex_put(x, t, "size_t @_bytes(void);\nvoid @_init(@ *m);\n\n");
     for (int i = 0; i < x->n_mark; i++)
         tn_put(t, "/* %s: %s%lld elements */\n", x->mark[i].name, i == x->returned ? "is returned, " : "",
                (long long)x->mark[i].count);
@@ -56,26 +51,21 @@ static void put_header(const tn_export *x, tn_growing *t)
                   ? "/* A NaN: a pointer is NULL or not aligned, or an index is out of range; no parameter "
                     "has changed. */\n"
                   : "/* 1: a pointer is NULL or not aligned, or an index is out of range; else 0. */\n");
-    tn_put(t, "%s %s_%s(", result(x), x->name, ex_action(x));
+    ex_put(x, t, "%s @_%s(", result(x), ex_action(x));
     ex_put_parameters(x, t);
-    tn_put(t,
-           ");\n\n/* Copies the parameter or buffer of that name: up to `room` elements. Its count, or -1 "
-           "where there is none; with\n"
-           " * to NULL the count alone. */\n"
-           "int64_t %s_get(const %s *m, const char *name, float *to, int64_t room);\n",
-           x->name, x->name);
+    ex_put(x, t,
+           ");\n\n"
+           "/* Copies the parameter or buffer of that name: up to `room` elements. Its count, or -1 where "
+           "there is none; with\n * to NULL the count alone. */\n"
+           "int64_t @_get(const @ *m, const char *name, float *to, int64_t room);\n");
     if (x->trains)
-        tn_put(t,
+        ex_put(x, t,
                "/* The other way round, where count is its count; else nothing happens. */\n"
-               "int64_t %s_set(%s *m, const char *name, const float *from, int64_t count);\n",
-               x->name, x->name);
+               "int64_t @_set(@ *m, const char *name, const float *from, int64_t count);\n");
     if (x->save.n)
-        tn_put(t,
+        ex_put(x, t,
                "/* The bytes of a checkpoint, safetensors that tn_load takes: up to `room` of them. How many "
-               "there "
-               "are. */\n"
-               "size_t %s_save(const %s *m, void *to, size_t room);\n",
-               x->name, x->name);
+               "there are. */\nsize_t @_save(const @ *m, void *to, size_t room);\n");
 }
 
 /* Of what both files say: a .c beside the .h of another export, as a second file that could not be written
@@ -90,8 +80,7 @@ static unsigned long digest_of(const tn_growing *a, const tn_growing *b)
 
 static void put_init(const tn_export *x, tn_growing *t)
 {
-    tn_put(t, "size_t %s_bytes(void)\n{\n    return sizeof(%s);\n}\n\nvoid %s_init(%s *m)\n{\n", x->name,
-           x->name, x->name, x->name);
+    ex_put(x, t, "size_t @_bytes(void)\n{\n    return sizeof(@);\n}\n\nvoid @_init(@ *m)\n{\n");
     if (!x->trains && !x->draws && !x->options.threads) tn_put(t, "    (void)m;\n");
     if (x->options.threads) tn_put(t, "    m->pool = NULL;\n    m->run = NULL;\n");
     for (int i = 0; i < x->n_region; i++) {
@@ -103,12 +92,7 @@ static void put_init(const tn_export *x, tn_growing *t)
         else
             tn_put(t, "%s_at_first[i];\n", r->name);
     }
-    if (x->draws)
-        tn_put(t, "    m->seed = %lluu;\n    m->draw = %lluu;\n", (unsigned long long)x->s->graph.seed,
-               (unsigned long long)x->s->graph.draw);
-    for (int i = 0; i < x->n_power; i++) tn_put(t, "    m->power%d = %.17g;\n", i, x->power[i]);
-    if (x->save.n) tn_put(t, "    m->steps = 0;\n");
-    if (x->trains) tn_put(t, "    m->rate = 1;\n");
+    ex_put_first_numbers(x, t);
     tn_put(t, "}\n\n");
 }
 
@@ -117,7 +101,7 @@ static void put_init(const tn_export *x, tn_growing *t)
 static void put_action(const tn_export *x, tn_growing *t)
 {
     const char *bad = x->returned >= 0 ? "TN_NAN" : "1";
-    tn_put(t, "%s %s_%s(", result(x), x->name, ex_action(x));
+    ex_put(x, t, "%s @_%s(", result(x), ex_action(x));
     ex_put_parameters(x, t);
     tn_put(t, ")\n{\n    if (!m || (uintptr_t)m %% 8) return %s;\n", bad);
     for (int i = 0; i < x->n_mark; i++)
@@ -146,39 +130,37 @@ static void put_action(const tn_export *x, tn_growing *t)
 
 /* ---- the whole ---- */
 
-static void put_opening(const tn_export *x, unsigned long digest, tn_growing *t)
+static void put_opening(const tn_export *x, tn_growing *t)
 {
     double weights, state;
     ex_add_up(x, &weights, &state);
-    tn_put(t,
-           "/* %s.c - written by libtensor: %s. C99 that needs no library.\n *\n"
-           " *   constants          %.0f bytes\n *   %s             %.0f bytes, %zu of them for what a call "
-           "computes\n"
-           " *   stack              about %zu bytes\n *   multiply-adds      %.0f in products and "
-           "convolutions\n *\n",
-           x->name, x->trains ? "a training step" : "a forward pass", weights, x->name, state,
-           ex_scratch_bytes(x), x->stack_bytes + 512, x->macs);
+    ex_put(x, t,
+           "/* @.c - written by libtensor: %s. C99 that needs no library.\n *\n"
+           " *   constants          %.0f bytes\n"
+           " *   @             %.0f bytes, %zu of them for what a call computes\n"
+           " *   stack              about %zu bytes\n"
+           " *   multiply-adds      %.0f in products and convolutions\n *\n",
+           x->trains ? "a training step" : "a forward pass", weights, state, ex_scratch_bytes(x),
+           x->stack_bytes + 512, x->macs);
     if (x->options.weights) {
         tn_put(t, " * Weights that were rounded:\n *\n");
         ex_put_rounding(x, t);
         tn_put(t, " *\n");
     }
-    tn_put(t,
-           " * What %s_%s calls, in order, and the bytes each reads and writes:\n *\n%s *\n"
-           " * Read first: %s_%s, at the end.\n */\n",
-           x->name, ex_action(x), x->table.p ? x->table.p : "", x->name, ex_action(x));
-    tn_put(t,
-           "#include \"%s.h\"\n\n#if %s_PAIR != 0x%08lxu\n#error \"this %s.h is of another export than this "
-           "%s.c\"\n#endif\n\n"
-           "#if defined(__GNUC__) && !defined(__clang__) && !defined(__TINYC__)\n#pragma GCC optimize("
-           "\"no-tree-pre\", \"no-trapping-math\") /* else gcc leaves loops of comparisons scalar */\n"
-           "#pragma GCC optimize(\"no-tree-loop-distribute-patterns\") /* nor calls memmove for a loop "
-           "*/\n#endif\n\n"
-           "#define bool  _Bool\n#define true  1\n#define false 0\n#if "
-           "defined(__clang__)\n#pragma STDC FP_CONTRACT "
-           "OFF\n#endif\n\n",
-           x->name, x->name, digest, x->name, x->name);
+    ex_put(x, t,
+           " * What @_%s calls, in order, and the bytes each reads and writes:\n *\n%s *\n"
+           " * Read first: @_%s, at the end.\n */\n",
+           ex_action(x), x->table.p ? x->table.p : "", ex_action(x));
 }
+
+/* What compilers of C are told. */
+static const char compilers[] = "#if defined(__GNUC__) && !defined(__clang__) && !defined(__TINYC__)\n"
+                                "#pragma GCC optimize(\"no-tree-pre\", \"no-trapping-math\") /* else gcc "
+                                "leaves loops of comparisons scalar */\n"
+                                "#pragma GCC optimize(\"no-tree-loop-distribute-patterns\") /* nor calls "
+                                "memmove for a loop */\n#endif\n\n"
+                                "#define bool  _Bool\n#define true  1\n#define false 0\n"
+                                "#if defined(__clang__)\n#pragma STDC FP_CONTRACT OFF\n#endif\n\n";
 
 static int write_text(FILE *f, void *user)
 {
@@ -225,10 +207,17 @@ int ex_write_files(tn_export *x)
     (x->cuda ? ex_cuda_header : put_header)(x, &h);
     const unsigned long digest = digest_of(&own, &h);
     ex_put_threads_header(x, &h);
-    tn_put(&h, "\n#define %s_PAIR 0x%08lxu /* as in %s.%s: they are of one export */\n\n#endif\n", x->name,
-           digest, x->name, x->cuda ? "cu" : "c");
-    (x->cuda ? ex_cuda_opening : put_opening)(x, digest, &c);
-    if (x->cuda) ex_cuda_prelude(&c);
+    ex_put(x, &h, "\n#define @_PAIR 0x%08lxu /* as in @.%s: they are of one export */\n\n#endif\n", digest,
+           x->cuda ? "cu" : "c");
+    (x->cuda ? ex_cuda_opening : put_opening)(x, &c);
+    ex_put(x, &c,
+           "#include \"@.h\"\n\n#if @_PAIR != 0x%08lxu\n"
+           "#error \"this @.h is of another export than this @.%s\"\n#endif\n\n",
+           digest, x->cuda ? "cu" : "c");
+    if (x->cuda)
+        ex_cuda_prelude(&c);
+    else
+        tn_put(&c, "%s", compilers);
     const bool all = x->cuda || ex_pick(&c, own.p ? own.p : "", missing);
     if (!x->cuda && own.p && strstr(own.p, "index_fault("))
         tn_put(&c, "/* An index that is out of range: the call ends behind the kernel that met it. */\n"

@@ -40,31 +40,30 @@ void ex_put_names(const tn_export *x, tn_growing *t)
     tn_growing entries = {0};
     for (int i = 0; i < x->s->n_params; i++) put_entry(x, &entries, x->s->params[i]);
     for (int i = 0; i < x->s->n_buffers; i++) put_entry(x, &entries, x->s->buffers[i]);
-    tn_put(t,
+    ex_put(x, t,
            "typedef struct count_at {\n    int64_t count;\n    const float *at;\n} count_at;\n\n"
-           "%s%s"
-           "static count_at find(const %s *m, const char *name)\n{\n    const count_at none = {-1, NULL};\n"
-           "    if (!m || !name) return none;\n%s",
+           "%s%sstatic count_at find(const @ *m, const char *name)\n{\n"
+           "    const count_at none = {-1, NULL};\n    if (!m || !name) return none;\n%s",
            entries.n ? "static int same(const char *a, const char *b)\n{\n    while (*a && *a == *b) {\n"
                        "        a++;\n        b++;\n    }\n    return *a == *b;\n}\n\n"
                      : "",
-           x->cuda ? copy_cuda : copy_c, x->name, entries.n ? entries.p : "");
+           x->cuda ? copy_cuda : copy_c, entries.n ? entries.p : "");
     if (entries.failed) t->failed = entries.failed;
     tn_growing_free(&entries);
-    tn_put(t,
+    ex_put(x, t,
            "    return none;\n}\n\n"
-           "int64_t %s_get(const %s *m, const char *name, float *to, int64_t room%s)\n{\n"
+           "int64_t @_get(const @ *m, const char *name, float *to, int64_t room%s)\n{\n"
            "    const count_at from = find(m, name);\n"
            "    if (to && from.at) copy(to, from.at, room < from.count ? room : from.count%s);\n"
            "    return from.count;\n}\n",
-           x->name, x->name, ex_stream(x), stream);
+           ex_stream(x), stream);
     if (x->trains || x->cuda)
-        tn_put(t,
-               "\nint64_t %s_set(%s *m, const char *name, const float *from, int64_t count%s)\n{\n"
+        ex_put(x, t,
+               "\nint64_t @_set(@ *m, const char *name, const float *from, int64_t count%s)\n{\n"
                "    const count_at found = find(m, name);\n"
                "    float *to = (float *)(void *)((unsigned char *)m + ((const unsigned char *)found.at - "
                "(const unsigned char *)m));\n"
                "    if (from && found.at && count == found.count) copy(to, from, count%s);\n"
                "    return found.count;\n}\n",
-               x->name, x->name, ex_stream(x), stream);
+               ex_stream(x), stream);
 }

@@ -43,20 +43,21 @@ int tn_export_saved(tn_session *s, const char *text, size_t bytes)
     size_t at = 8; /* behind the text's own length */
     while (at + sizeof key + DIGITS < bytes && memcmp(text + at, key, sizeof key - 1) != 0) at++;
     put_text(&x->save, text, bytes);
-    tn_put(
-        &x->save,
+    ex_put(
+        x, &x->save,
         "static size_t put(void *to, size_t room, size_t at, const void *from, size_t bytes)\n{\n"
         "    unsigned char *t = (unsigned char *)to;\n%s    return at + bytes;\n}\n\n"
-        "size_t %s_save(const %s *m, void *to, size_t room%s)\n{\n    size_t at = 0;\n    int64_t number, "
-        "steps;\n    if (!m) return 0;\n%s    put(&steps, sizeof steps, 0, &m->steps, sizeof steps);\n"
+        "size_t @_save(const @ *m, void *to, size_t room%s)\n{\n    size_t at = 0;\n"
+        "    int64_t number, steps;\n    if (!m) return 0;\n"
+        "%s    put(&steps, sizeof steps, 0, &m->steps, sizeof steps);\n"
         "    for (; at < %zu; at += %d) put(to, room, at, saved[at / %d], %zu - at < %d ? %zu - at : %d);\n"
         "    at = %zu;\n",
         x->cuda ? "    const size_t left = t && at < room ? room - at : 0;\n"
                   "    if (left) cudaMemcpy(t + at, from, left < bytes ? left : bytes, cudaMemcpyDefault);\n"
                 : "    const unsigned char *f = (const unsigned char *)from;\n"
                   "    for (size_t i = 0; t && i < bytes && at + i < room; i++) t[at + i] = f[i];\n",
-        x->name, x->name, ex_stream(x), x->cuda ? "    cudaStreamSynchronize(stream);\n" : "", bytes, LINE,
-        LINE, bytes, LINE, bytes, LINE, bytes);
+        ex_stream(x), x->cuda ? "    cudaStreamSynchronize(stream);\n" : "", bytes, LINE, LINE, bytes, LINE,
+        bytes, LINE, bytes);
     if (x->draws)
         tn_put(&x->save,
                "    uint64_t drawn;\n    put(&drawn, sizeof drawn, 0, &m->draw, sizeof drawn);\n    for "

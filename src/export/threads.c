@@ -70,26 +70,23 @@ void ex_put_kernel_call(const tn_export *x, const tn_step *st, const ex_function
 void ex_put_run(const tn_export *x, tn_growing *t)
 {
     if (x->options.threads)
-        tn_put(t,
+        ex_put(x, t,
                "/* Items [0, items), by threads where there are some. */\n"
-               "static int run(%s *m, %s_part *part_of, const void *what, float *room, int64_t items)\n{\n"
+               "static int run(@ *m, @_part *part_of, const void *what, float *room, int64_t items)\n{\n"
                "    return m->run ? m->run(m->pool, part_of, what, room, items) : part_of(what, room, 0, "
-               "items);\n}\n\n",
-               x->name, x->name);
+               "items);\n}\n\n");
 }
 
 void ex_put_threads_header(const tn_export *x, tn_growing *t)
 {
     if (x->options.threads)
-        tn_put(t,
-               "/* In %s_threads.c: from now on calls with m are computed by `count` threads, the caller's "
-               "among "
-               "them, to the\n * same bits. 1 ends the others, as has to be before %s_init and before m's "
-               "memory "
-               "goes; nor is m moved or copied\n * meanwhile. 0, or a number of errno.h - EINVAL, ENOMEM, "
-               "EAGAIN "
-               "-: m is computed by its caller alone, then. */\nint %s_threads(%s *m, int count);\n",
-               x->name, x->name, x->name, x->name);
+        ex_put(x, t,
+               "/* In @_threads.c: from now on calls with m are computed by `count` threads, the caller's "
+               "among them, to the\n"
+               " * same bits. 1 ends the others, as has to be before @_init and before m's memory goes; nor "
+               "is m moved or copied\n"
+               " * meanwhile. 0, or a number of errno.h - EINVAL, ENOMEM, EAGAIN -: m is computed by its "
+               "caller alone, then. */\nint @_threads(@ *m, int count);\n");
 }
 
 /* The text of model_threads.c. */
@@ -97,10 +94,10 @@ void ex_put_threads(const tn_export *x, unsigned long digest, tn_growing *t)
 {
     for (const char *s = tn_embed_text(TN_EMBED_THREADS_H); *s;) {
         if (!strncmp(s, "NAME", 4)) {
-            tn_put(t, "%s", x->name);
+            ex_put(x, t, "@");
             s += 4;
         } else if (!strncmp(s, "PAIR_CHECK", 10)) {
-            tn_put(t, "%s_PAIR != 0x%08lxu", x->name, digest);
+            ex_put(x, t, "@_PAIR != 0x%08lxu", digest);
             s += 10;
         } else if (!strncmp(s, "ROOM", 4)) {
             tn_put(t, "%zu", x->room_bytes / sizeof(float) + 16);
