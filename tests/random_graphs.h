@@ -10,6 +10,8 @@
 #ifndef TESTS_RANDOM_GRAPHS_H
 #define TESTS_RANDOM_GRAPHS_H
 
+#include <tensor_export.h>
+
 #include "check.h"
 
 enum { MAX_NODES = 160, MAX_ELEMENTS = 3000, MAX_PROGRAM_OUT = 6, MAX_WRT = 3, NUMBERS = 8 };
@@ -540,6 +542,27 @@ static void print_program(const program *p, FILE *f)
     fprintf(f, "%s", p->n_wrt ? "; gradients for:" : "");
     for (int i = 0; i < p->n_wrt; i++) fprintf(f, " v%d", p->wrt[i]);
     fprintf(f, "\n");
+}
+
+enum { MOST_RESULTS = MAX_PROGRAM_OUT + MAX_WRT };
+
+/* One step of the program, for an export; results are f32 or f64 and kept. */
+static inline int exported_step(const program *p, tn_session *s, bool name_them, tn_tensor **kept)
+{
+    tn_tensor *out[MOST_RESULTS];
+    char name[20];
+    int n = 0;
+    tn_step_begin(s);
+    record_program(p, s, &n, out);
+    for (int i = 0; i < n; i++) {
+        const tn_dtype d = tn_dtype_of(out[i]) == TN_F64 ? TN_F64 : TN_F32;
+        tn_tensor *x = tn_mul_scalar(tn_cast(tn_contiguous(out[i]), d), 1.0);
+        snprintf(name, sizeof name, "out%d", i);
+        if (name_them) tn_export_output(x, name);
+        kept[i] = tn_keep(x);
+    }
+    tn_step_end(s);
+    return n;
 }
 
 #endif

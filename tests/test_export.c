@@ -329,33 +329,12 @@ TEST(a_gpt_trains_on_in_its_file)
 
 /* ---- random programs ---- */
 
-enum { MOST_RESULTS = MAX_PROGRAM_OUT + MAX_WRT };
-
 #if defined(TN_ASAN)
 static int n_programs = 3;
 #else
 static int n_programs = 8;
 #endif
 static uint64_t first_seed = 1;
-
-/* One step of the program; results are f32 or f64 and kept. */
-static int one_step(const program *p, tn_session *s, bool name_them, tn_tensor **kept)
-{
-    tn_tensor *out[MOST_RESULTS];
-    char name[20];
-    int n = 0;
-    tn_step_begin(s);
-    record_program(p, s, &n, out);
-    for (int i = 0; i < n; i++) {
-        const tn_dtype d = tn_dtype_of(out[i]) == TN_F64 ? TN_F64 : TN_F32;
-        tn_tensor *x = tn_mul_scalar(tn_cast(tn_contiguous(out[i]), d), 1.0);
-        snprintf(name, sizeof name, "out%d", i);
-        if (name_them) tn_export_output(x, name);
-        kept[i] = tn_keep(x);
-    }
-    tn_step_end(s);
-    return n;
-}
 
 /* The session's next step beside the file's first, whose random numbers are the same. False: it cannot be
  * exported. */
@@ -364,7 +343,7 @@ static bool is_the_same(const program *p, char *why, size_t size)
     tn_session *s = tn_open(.device = TN_CPU, .seed = 1, .threads = 2, .log = quiet);
     tn_tensor *kept[MOST_RESULTS];
     assert_int_equal(tn_export_begin(s, in_base("model.c")), 0);
-    one_step(p, s, true, kept);
+    exported_step(p, s, true, kept);
     const int status = tn_export_end(s);
     if (status) {
         snprintf(why, size, "%s", tn_error_text(s));
@@ -373,7 +352,7 @@ static bool is_the_same(const program *p, char *why, size_t size)
         assert_int_equal(tn_close(s), 0);
         return false;
     }
-    const int n = one_step(p, s, false, kept);
+    const int n = exported_step(p, s, false, kept);
     model m = load(false);
     double *its[MOST_RESULTS] = {NULL};
     for (int i = 0; i < n; i++) its[i] = calloc((size_t)tn_numel(kept[i]) + 1, sizeof *its[i]);

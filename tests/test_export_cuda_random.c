@@ -14,8 +14,6 @@
 #include "tests/export_cuda_rig.h"
 #include "tests/random_graphs.h"
 
-enum { MOST_RESULTS = MAX_PROGRAM_OUT + MAX_WRT };
-
 #if defined(TN_ASAN)
 static int n_programs = 2;
 #else
@@ -23,25 +21,6 @@ static int n_programs = 6;
 #endif
 static uint64_t first_seed = 1;
 static int n_nvcc = 2;
-
-/* One step of the program; results are f32 or f64 and kept. */
-static int one_step(const program *p, tn_session *s, bool name_them, tn_tensor **kept)
-{
-    tn_tensor *out[MOST_RESULTS];
-    char name[20];
-    int n = 0;
-    tn_step_begin(s);
-    record_program(p, s, &n, out);
-    for (int i = 0; i < n; i++) {
-        const tn_dtype d = tn_dtype_of(out[i]) == TN_F64 ? TN_F64 : TN_F32;
-        tn_tensor *x = tn_mul_scalar(tn_cast(tn_contiguous(out[i]), d), 1.0);
-        snprintf(name, sizeof name, "out%d", i);
-        if (name_them) tn_export_output(x, name);
-        kept[i] = tn_keep(x);
-    }
-    tn_step_end(s);
-    return n;
-}
 
 /* The session's next step beside the file's first, whose random numbers are the same. */
 static void is_the_same(const program *p)
@@ -53,9 +32,9 @@ static void is_the_same(const program *p)
     if (!s) fail_msg("%s", logged);
     sim.set("unsupported", 1); /* cuBLASLt does nothing: the session's products are our kernel's, too */
     assert_int_equal(tn_export_begin(s, in_base("model.cu")), 0);
-    one_step(p, s, true, kept);
+    exported_step(p, s, true, kept);
     if (tn_export_end(s)) fail_msg("seed %llu: %s", (unsigned long long)p->seed, tn_error_text(s));
-    const int n = one_step(p, s, false, kept);
+    const int n = exported_step(p, s, false, kept);
     model m = build("model");
     void *to[MOST_RESULTS + 1] = {NULL};
     for (int i = 0; i < n; i++) to[i] = on_gpu(NULL, (size_t)tn_numel(kept[i]) * sizeof(double) + 16);
