@@ -49,6 +49,10 @@ typedef struct nn_method {
 
 tn_tensor *tn_nn_gained(const nn_update *u, tn_tensor *x); /* x * gain(t) */
 tn_tensor *tn_nn_times(tn_tensor *x, double v);
+static inline tn_tensor *tn_nn_where(tn_tensor *mask, tn_tensor *yes, tn_tensor *no) /* mask NULL: yes */
+{
+    return mask ? tn_where(mask, yes, no) : yes;
+}
 
 typedef struct nn_optim_entry {
     tn_tensor *param;

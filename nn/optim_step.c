@@ -61,11 +61,6 @@ static int begin_gradient(tn_optim *o, nn_row *r, nn_update *u)
     return TN_OK;
 }
 
-static tn_tensor *where(tn_tensor *mask, tn_tensor *yes, tn_tensor *no)
-{
-    return mask ? tn_where(mask, yes, no) : yes;
-}
-
 static tn_tensor *unscaled(const nn_update *u)
 {
     tn_tensor *g = u->r->gradients;
@@ -101,14 +96,14 @@ static bool takes_part(const tn_optim *o, const nn_row *r)
 
 static int assign_where(const nn_update *u, tn_tensor *target, tn_tensor *value)
 {
-    return tn_assign(target, where(u->fine, where(u->due, value, target), target));
+    return tn_assign(target, tn_nn_where(u->fine, tn_nn_where(u->due, value, target), target));
 }
 
 /* p: of the own blocks; those of other ranks come from them. */
 static int assign_values(const nn_update *u, tn_tensor *p)
 {
     const nn_row *r = u->r;
-    p = where(u->fine, where(u->due, p, r->own_values), r->own_values);
+    p = tn_nn_where(u->fine, tn_nn_where(u->due, p, r->own_values), r->own_values);
     return tn_assign(r->values, tn_nn_is_sharded(r) ? tn_all_gather(p, r->blocks) : p);
 }
 
@@ -345,9 +340,9 @@ static int swap_row(tn_optim *o, nn_row *r)
     int status = begin_update(o, r, &u);
     if (!status) status = tn_op_begin(o->s, "ema_swap");
     if (!status) {
-        tn_tensor *p =
-            tn_nn_times(where(u.due, r->state[0], r->own_values), 1); /* as it is before the assignment */
-        tn_tensor *average = tn_nn_times(where(u.due, r->own_values, r->state[0]), 1);
+        tn_tensor *p = tn_nn_times(tn_nn_where(u.due, r->state[0], r->own_values),
+                                   1); /* as it is before the assignment */
+        tn_tensor *average = tn_nn_times(tn_nn_where(u.due, r->own_values, r->state[0]), 1);
         status = tn_assign(r->values, tn_nn_is_sharded(r) ? tn_all_gather(p, r->blocks) : p);
         if (!status) status = tn_assign(r->state[0], average);
         int ended = tn_op_end(o->s);

@@ -78,11 +78,6 @@ static tn_tensor *summed(tn_session *s, tn_tensor *index, tn_tensor *g)
 
 /* torch.optim.SparseAdam: the factor of the learning rate depends on the number of updates, which stands in a
  * buffer. */
-static tn_tensor *where_fine(tn_tensor *fine, tn_tensor *made, tn_tensor *before)
-{
-    return fine ? tn_where(fine, made, before) : made;
-}
-
 static int adam(tn_embed *e, tn_tensor *index, tn_tensor *g, tn_tensor *p, tn_tensor *fine,
                 const tn_adam_options *o)
 {
@@ -101,10 +96,10 @@ static int adam(tn_embed *e, tn_tensor *index, tn_tensor *g, tn_tensor *p, tn_te
     tn_tensor *rate = tn_div(root, tn_neg(tn_expm1(tn_mul_scalar(t, tn_number_f(log(beta1))))));
     rate = tn_cast(tn_mul_scalar(rate, tn_number_f(o->lr > 0 ? o->lr : 1e-3)), TN_F32);
     tn_tensor *moved = tn_sub(p, tn_mul(tn_div(m, tn_add_scalar(tn_sqrt(v), tn_number_f(eps))), rate));
-    int status = tn_assign_rows(e->weight, 0, index, where_fine(fine, moved, p));
-    if (!status) status = tn_assign_rows(e->exp_avg, 0, index, where_fine(fine, m, m0));
-    if (!status) status = tn_assign_rows(e->exp_avg_sq, 0, index, where_fine(fine, v, v0));
-    return status ? status : tn_assign(e->updates, where_fine(fine, t, e->updates));
+    int status = tn_assign_rows(e->weight, 0, index, tn_nn_where(fine, moved, p));
+    if (!status) status = tn_assign_rows(e->exp_avg, 0, index, tn_nn_where(fine, m, m0));
+    if (!status) status = tn_assign_rows(e->exp_avg_sq, 0, index, tn_nn_where(fine, v, v0));
+    return status ? status : tn_assign(e->updates, tn_nn_where(fine, t, e->updates));
 }
 
 TN_DEFINE(int, embedding_step, e ? tn_session_of(e->weight) : NULL, (e, options), tn_embed *e,
@@ -143,7 +138,7 @@ TN_DEFINE(int, embedding_step, e ? tn_session_of(e->weight) : NULL, (e, options)
         else
             status = tn_assign_rows(
                 e->weight, 0, index,
-                where_fine(fine, tn_sub(p, tn_mul_scalar(g, tn_number_f(o->lr > 0 ? o->lr : 1e-3))), p));
+                tn_nn_where(fine, tn_sub(p, tn_mul_scalar(g, tn_number_f(o->lr > 0 ? o->lr : 1e-3))), p));
         int ended = tn_op_end(s);
         if (!status) status = ended;
     }

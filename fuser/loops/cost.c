@@ -46,13 +46,6 @@ static double value_work(const fu_value *v)
     return 0;
 }
 
-static int phases_of(uint32_t need)
-{
-    int n = 0;
-    for (; need; need &= need - 1) n++;
-    return n;
-}
-
 /* Returns how many values a phase keeps in registers at once, at most, where they are computed in their
  * order. */
 static int alive_in(const fu_prog *p, int phase)
@@ -100,7 +93,7 @@ double fu_prog_work(const fu_prog *p, const tn_target *t)
             continue;
         }
         if (full)
-            n = (along ? all * padded : all / width * lanes) * phases_of(v->need);
+            n = (along ? all * padded : all / width * lanes) * __builtin_popcount(v->need);
         else
             n = p->form == FU_COLUMN ? items : items * lanes;
         work += n * value_work(v);

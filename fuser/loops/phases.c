@@ -17,13 +17,6 @@ bool fu_reduced_in(const fu_value *v, int phase)
     return v->kind == FU_REDUCE && !v->cross && v->phase == phase + 1;
 }
 
-static int bits(uint32_t m)
-{
-    int k = 0;
-    for (; m; m &= m - 1) k++;
-    return k;
-}
-
 /* ---- costs ---- */
 
 /* Of one elementwise row: about how many vector instructions. */
@@ -166,7 +159,7 @@ void fu_choose_stash(fu_prog *p)
     int kept = 0;
     for (int i = p->n_value - 1; i >= 0 && kept < 4; i--) {
         fu_value *v = &p->value[i];
-        if (v->kind == FU_LOAD || !(v->vary & vec) || bits(v->need) < 2) continue;
+        if (v->kind == FU_LOAD || !(v->vary & vec) || __builtin_popcount(v->need) < 2) continue;
         if (!costs_again(p, i)) continue;
         int first = 0;
         while (!(v->need >> first & 1)) first++;

@@ -17,8 +17,6 @@
 
 /* ---- what is not stored at all points ---- */
 
-/* ---- what is not stored at all points ---- */
-
 /* Store s is made at few of the points that have equal values: those where the missing coordinates are 0. */
 static bool store_at_zero(fu_prog *p, fu_store *s, uint32_t missing)
 {

@@ -19,6 +19,7 @@
  */
 #include "schedule.h"
 #include "tile.h"
+#include "../../src/core/int64.h"
 
 #include <string.h>
 
@@ -34,11 +35,6 @@ enum {
     LEAN_THREADS = 128,
     ADDED = 4096 /* elements that one accumulator adds up in f32, at most */
 };
-
-static int64_t up(int64_t n, int64_t by)
-{
-    return (n + by - 1) / by;
-}
 
 static int power_of_two(int64_t n, int most)
 {
@@ -199,7 +195,7 @@ static void schedule_block(fu_prog *p)
 {
     int64_t tiles = 1;
     for (int a = 0; a < p->n_atom; a++)
-        tiles *= a == p->block || a == fu_vec(p) ? up(p->extent[a], FU_BLOCK) : p->extent[a];
+        tiles *= a == p->block || a == fu_vec(p) ? tn_ceil_div(p->extent[a], FU_BLOCK) : p->extent[a];
     fit_tiles(p);
     p->team = 1;
     p->items = tiles;
@@ -220,7 +216,7 @@ static void schedule_pointwise(fu_prog *p)
     }
     p->team = 1;
     p->ahead = loads && loads <= 2 && work <= 40 && !fu_lean(p) ? 2 : 1;
-    p->items = outer * up(width, p->pack);
+    p->items = outer * tn_ceil_div(width, p->pack);
     p->chunk = (int64_t)p->threads * p->ahead;
 }
 
@@ -238,13 +234,13 @@ static void choose_parts(fu_prog *p, int64_t items, int64_t work, int threads, i
     }
     for (int i = 0; i < p->n_store; i++)
         if ((p->store[i].dom | p->red) != fu_bit(p->n_atom) - 1) return;
-    int64_t parts = up(want, items), least = 8 * (int64_t)threads;
+    int64_t parts = tn_ceil_div(want, items), least = 8 * (int64_t)threads;
     if (parts > work / least) parts = work / least;
-    if (parts < up(work, most)) parts = up(work, most);
+    if (parts < tn_ceil_div(work, most)) parts = tn_ceil_div(work, most);
     if (parts < 2) return;
     p->split = true;
-    p->part = up(work, parts);
-    p->parts = up(work, p->part);
+    p->part = tn_ceil_div(work, parts);
+    p->parts = tn_ceil_div(work, p->part);
 }
 
 /* Sums beyond those that a norm and its gradient have: each takes registers from what is kept. */
@@ -259,7 +255,7 @@ static int more_sums(const fu_prog *p)
 static void schedule_row(fu_prog *p)
 {
     uint32_t keep = ~p->red & (fu_bit(p->n_atom) - 1);
-    int64_t items = fu_count(p, keep), packs = up(fu_count(p, p->red), p->pack);
+    int64_t items = fu_count(p, keep), packs = tn_ceil_div(fu_count(p, p->red), p->pack);
     bool runtime = p->red >> p->outer & 1, lean = fu_lean(p);
     const int block = p->threads, sums = more_sums(p);
     p->held = 0;
@@ -267,7 +263,7 @@ static void schedule_row(fu_prog *p)
     int kept = choose_stash(p) + wide_sums(p);
     if (!p->second && !runtime && packs > 0) {
         for (int team = power_of_two(packs, WARP); team <= MOST_THREADS && !p->team; team *= 2) {
-            int64_t held = up(packs, team);
+            int64_t held = tn_ceil_div(packs, team);
             int64_t budget = (lean ? KEEP_LEAN : team == MOST_THREADS ? KEEP_LARGE : KEEP) - sums;
             int64_t need = held * (p->pack * (kept ? kept : 1) + 1); /* one for the address */
             if (team < WARP ? held > 1 : need > budget) continue;
@@ -295,10 +291,10 @@ static void schedule_row(fu_prog *p)
     int processors = p->c->target->processors > 0 ? p->c->target->processors : 64;
     int blocks = (p->c->target->max_threads > 0 ? p->c->target->max_threads : 2048) / p->threads;
     int64_t all = (int64_t)processors * (blocks > 4 ? 4 : blocks < 1 ? 1 : blocks) * teams;
-    p->part = up(items, all);
+    p->part = tn_ceil_div(items, all);
     if (p->part > ADDED) p->part = ADDED;
     if (p->part < 1) p->part = 1;
-    p->parts = up(items, p->part);
+    p->parts = tn_ceil_div(items, p->part);
     p->chunk = p->part * teams;
 }
 
@@ -307,12 +303,13 @@ static void schedule_column(fu_prog *p)
     int vec = fu_vec(p);
     uint32_t keep = ~p->red & (fu_bit(p->n_atom) - 1);
     int64_t width = p->extent[vec], rows = fu_count(p, p->red);
-    const int64_t packs = up(width, p->pack), beside = fu_count(p, keep & ~fu_bit(vec));
+    const int64_t packs = tn_ceil_div(width, p->pack), beside = fu_count(p, keep & ~fu_bit(vec));
     p->team = power_of_two(packs, p->second ? LINE : WARP); /* packs that a block is wide, */
-    while (p->second && p->team * p->pack > SECTOR && beside * up(packs, p->team) < p->c->target->processors)
+    while (p->second && p->team * p->pack > SECTOR &&
+           beside * tn_ceil_div(packs, p->team) < p->c->target->processors)
         p->team /= 2; /* in a finish few, so that many blocks share what it reads */
     p->tile = (int64_t)p->team * p->pack;
-    int64_t items = beside * up(width, p->tile);
+    int64_t items = beside * tn_ceil_div(width, p->tile);
     int lines = p->threads / p->team;
     choose_parts(p, items, rows, lines, (int64_t)ADDED * lines);
     sum_wide(p, !p->split && rows / lines > ADDED);

@@ -45,11 +45,6 @@ static tn_dtype dtype_of(const fu_ctx *c, int slot)
     return slot < c->n_leaf ? c->seg->leaf[slot]->dtype : c->scratch[slot - c->n_leaf].dtype;
 }
 
-static uint32_t all_atoms(const fu_prog *p)
-{
-    return fu_bit(p->n_atom) - 1;
-}
-
 /* Checks that the addresses at + stride * i, over the atoms, lie in the slot. Returns the rule that is
  * broken, or NULL. */
 static const char *wrong_address(const fu_ctx *c, const fu_prog *p, int slot, int64_t at,
@@ -142,7 +137,7 @@ static const char *wrong_value(const fu_ctx *c, const fu_prog *p, int id)
         if (v->kind != FU_REDUCE && x->phase > v->phase) return "a value before its operand's phase";
     }
     if (v->kind == FU_REDUCE) vary &= ~v->reduces;
-    if ((v->vary | vary) & ~all_atoms(p)) return "a value changing with an atom that is not there";
+    if ((v->vary | vary) & ~fu_all_atoms(p)) return "a value changing with an atom that is not there";
     if (vary & ~v->vary) return "a value that does not change as its operands do";
     for (int a = 0; a < p->n_atom; a++)
         if (v->stride[a] && !(v->vary >> a & 1) && v->kind != FU_REDUCE && p->extent[a] > 1)
@@ -255,7 +250,7 @@ static const char *wrong_store(const fu_ctx *c, const fu_prog *p, const fu_store
 {
     if (s->value < 0 || s->value >= p->n_value) return "a store of no value";
     const fu_value *v = &p->value[s->value];
-    if (s->dom & ~all_atoms(p)) return "a store over an atom that is not there";
+    if (s->dom & ~fu_all_atoms(p)) return "a store over an atom that is not there";
     if (s->mask >= p->n_value || (s->mask >= 0 && p->value[s->mask].dtype != TN_BOOL))
         return "a store where no condition says";
     const char *why =
@@ -287,7 +282,8 @@ static const char *wrong_form(const fu_prog *p)
     if (p->n_value < 1 || p->n_value > FU_MAX_VALUES || p->n_store + p->n_after > FU_MAX_STORES)
         return "no values, or too many values or stores";
     if (p->n_phase < 0 || p->n_phase > FU_MAX_PHASES) return "too many phases";
-    if ((p->red | p->cross) & ~all_atoms(p) || p->red & p->cross) return "reduced atoms that are not there";
+    if ((p->red | p->cross) & ~fu_all_atoms(p) || p->red & p->cross)
+        return "reduced atoms that are not there";
     switch (p->form) {
     case FU_POINTWISE:
         return p->red ? "reduces, and its loops do not" : NULL;

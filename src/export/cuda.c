@@ -20,11 +20,6 @@
 
 enum { LINE = 1024 };
 
-static bool is_word(char c)
-{
-    return isalnum((unsigned char)c) || c == '_';
-}
-
 /* ---- texts ---- */
 
 static const tn_embedded part[] = {
@@ -49,13 +44,13 @@ static void put_renamed(tn_growing *t, const char *text, const char *end, const 
     static const char outside[] = "extern \"C\" __global__";
     const size_t n = strlen(from);
     for (const char *s = text; s < end;) {
-        const bool begins = s == text || !is_word(s[-1]);
+        const bool begins = s == text || !ex_is_word(s[-1]);
         if (!strncmp(s, outside, sizeof outside - 1)) {
             tn_put(t, "static __global__");
             s += sizeof outside - 1;
         } else if (begins && !strncmp(s, from, n) &&
-                   (!is_word(s[n]) || (!strncmp(s + n, TN_FINISH, sizeof TN_FINISH - 1) &&
-                                       !is_word(s[n + sizeof TN_FINISH - 1])))) {
+                   (!ex_is_word(s[n]) || (!strncmp(s + n, TN_FINISH, sizeof TN_FINISH - 1) &&
+                                          !ex_is_word(s[n + sizeof TN_FINISH - 1])))) {
             tn_put(t, "%s", to);
             s += n;
         } else {
@@ -71,7 +66,7 @@ static void put_undefined(tn_growing *t, const char *text)
         line += strspn(line, "\n ");
         if (strncmp(line, "#define ", 8) != 0 || !strncmp(line + 8, "TN_PTX", 6)) continue;
         size_t n = 8;
-        while (is_word(line[n])) n++;
+        while (ex_is_word(line[n])) n++;
         char undone[EXPORT_NAME + 16];
         snprintf(undone, sizeof undone, "\n#undef %.*s\n", (int)n - 8, line + 8);
         if (!strstr(text, undone) && !(t->p && strstr(t->p, undone))) tn_put(t, "%s", undone + 1);

@@ -19,6 +19,8 @@
 #ifndef TN_EXPORT_H
 #define TN_EXPORT_H
 
+#include <ctype.h>
+
 #include "../../include/tensor_export.h"
 #include "../core/growing.h"
 #include "../runtime/log.h"
@@ -111,6 +113,11 @@ typedef struct tn_export {
     char (*var)[EXPORT_NAME];
     int n_slot;
 } tn_export;
+
+static inline bool ex_is_word(char c) /* of C */
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
 
 /* ---- fail.c ---- */
 /* Sets x->status and the error of the session. */

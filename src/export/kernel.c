@@ -125,7 +125,7 @@ static void take_line(tn_export *x, const tn_step *st, ex_function *fn, const ch
         } else if ((e = after(s, "__builtin_nanf(\"\")"))) {
             tn_put(&fn->body, "TN_NAN");
             s = e;
-        } else if (after(s, "a->") && (s == line || !(isalnum((unsigned char)s[-1]) || s[-1] == '_'))) {
+        } else if (after(s, "a->") && (s == line || !ex_is_word(s[-1]))) {
             ex_fail(x, TN_E_UNSUPPORTED, "the kernel %s has no form that stands alone", st->name);
             return;
         } else {
@@ -138,9 +138,7 @@ static void take_line(tn_export *x, const tn_step *st, ex_function *fn, const ch
 static bool stands_in(const char *text, const char *end, const char *name, size_t length)
 {
     for (const char *at = text; (at = strstr(at, name)) && at < end; at += length)
-        if ((at == text || !(isalnum((unsigned char)at[-1]) || at[-1] == '_')) &&
-            !(isalnum((unsigned char)at[length]) || at[length] == '_'))
-            return true;
+        if ((at == text || !ex_is_word(at[-1])) && !ex_is_word(at[length])) return true;
     return false;
 }
 

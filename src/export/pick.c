@@ -23,11 +23,6 @@ typedef struct piece {
     bool wanted;
 } piece;
 
-static bool is_word(char c)
-{
-    return isalnum((unsigned char)c) || c == '_';
-}
-
 /* ---- preprocessing ---- */
 
 /* The value of a condition, all of whose macros are of other compilers but those that portable.h stands for.
@@ -135,9 +130,9 @@ static bool calls(const char *text, size_t n, const char *name, size_t length, b
     for (const char *at = text; at + length <= text + n; at++) {
         at = memchr(at, *name, (size_t)(text + n - at) - length + 1);
         if (!at) return false;
-        if (!memcmp(at, name, length) && (at == text || !is_word(at[-1])) &&
-            (function ? at[length] == '(' || (at > text && at[-1] == '&' && !is_word(at[length]))
-                      : !is_word(at[length])))
+        if (!memcmp(at, name, length) && (at == text || !ex_is_word(at[-1])) &&
+            (function ? at[length] == '(' || (at > text && at[-1] == '&' && !ex_is_word(at[length]))
+                      : !ex_is_word(at[length])))
             return true;
     }
     return false;
@@ -155,18 +150,18 @@ static bool defines_one_of(const piece *p, const char *text, size_t n)
         if (*line == '#' && strncmp(line, "#define ", 8) != 0) continue; /* a condition */
         if (!strncmp(line, "#define ", 8)) {
             from = line + 8;
-            for (to = from; is_word(*to);) to++;
+            for (to = from; ex_is_word(*to);) to++;
         } else if (!strncmp(line, "enum {", 6)) {
             from = line + 6;
         } else if (memchr(line, '(',
                           (size_t)(end - line))) { /* a function: the word in front of the bracket */
             to = memchr(line, '(', (size_t)(end - line));
-            for (from = to; from > line && is_word(from[-1]);) from--;
+            for (from = to; from > line && ex_is_word(from[-1]);) from--;
             function = strncmp(line, "typedef ", 8) != 0; /* of a function, which is named as a type */
         }
         for (const char *w = from; w < to;) {
             const char *e = w;
-            while (e < to && is_word(*e)) e++;
+            while (e < to && ex_is_word(*e)) e++;
             if (e > w && !isdigit((unsigned char)*w) && strncmp(w, "static", 6) && strncmp(w, "typedef", 7) &&
                 strncmp(w, "struct", 6) && strncmp(w, "union", 5) && strncmp(w, "TN_FN", 5) &&
                 strncmp(e - 2, "_t", 2) && calls(text, n, w, (size_t)(e - w), function))
@@ -182,8 +177,8 @@ static bool lacks(const char *text, const piece *p, int n, char missing[EXPORT_N
 {
     for (const char *at = text; (at = strstr(at, "tn_")); at += 3) {
         size_t length = 3;
-        while (is_word(at[length])) length++;
-        if ((at > text && is_word(at[-1])) || at[length] != '(' || length >= EXPORT_NAME) continue;
+        while (ex_is_word(at[length])) length++;
+        if ((at > text && ex_is_word(at[-1])) || at[length] != '(' || length >= EXPORT_NAME) continue;
         memcpy(missing, at, length);
         missing[length] = 0;
         int i = 0;
