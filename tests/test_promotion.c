@@ -129,6 +129,11 @@ TEST_IN(single, setup, teardown)
         expect_dtype(tn_argmax(x, 0, false), "i64", "argmax", d, d);
         expect_dtype(tn_any(x, TN_ALL, false), "bool", "any", d, d);
         expect_dtype(tn_flip(x, TN_AXES(0)), self, "flip", d, d);
+        expect_dtype(tn_tril(tn_reshape(x, 2, (const int64_t[]){2, 2}), 0), self, "tril", d, d);
+        expect_dtype(tn_triu(tn_reshape(x, 2, (const int64_t[]){2, 2}), 1), self, "triu", d, d);
+        expect_dtype(tn_pad(x, 0, 1, 1, 0), self, "pad", d, d);
+        expect_dtype(tn_narrow(x, 0, 1, 2), self, "narrow", d, d);
+        expect_dtype(tn_stack(2, (tn_tensor *[]){x, x}, 0), self, "stack", d, d);
         for (int j = 0; j < 8; j++) {
             expect_dtype(tn_cast(x, order[j]), tn_dtype_name(order[j]), "cast", d, order[j]);
         }

@@ -147,4 +147,46 @@ TEST(choosing_before)
     tn_step_end(s);
 }
 
+/* Equal elements have no deviation, not a small one, and its gradient is 0: the mean is that of the elements
+ * to the last bit, however many there are and however many digits they have. Rows and columns of random
+ * numbers, 64 at a time, whose extents each fuse in their own way. */
+static void equal_elements(tn_session *s, const char *where, tn_dtype dtype, int axis, int64_t n, int seed)
+{
+    enum { LINES = 64, MOST = 300 };
+    static double v[LINES * MOST], got[LINES * MOST];
+    for (int64_t i = 0; i < LINES; i++)
+        for (int64_t j = 0; j < n; j++)
+            v[axis ? i * n + j : j * LINES + i] = 1000 * sin((double)(i + 1) * (double)(seed + 2));
+    tn_step_begin(s);
+    tn_tensor *g = NULL, *x = axis ? tensor_of(s, v, dtype, TN_SHAPE(LINES, n))
+                                   : tensor_of(s, v, dtype, TN_SHAPE(n, LINES));
+    tn_requires_grad(x, true);
+    tn_tensor *std = tn_std(x, TN_AXES(axis), false, 0), *var = tn_var(x, TN_AXES(axis), false, 1);
+    tn_grad(tn_sum(tn_add(std, var), TN_ALL, false), 1, &x, &g);
+    if (tn_error(s)) fail_msg("%s: %s", where, tn_error_text(s));
+    tn_tensor *all[] = {std, var, g};
+    for (int k = 0; k < 3; k++) {
+        const size_t count = (size_t)(k < 2 ? LINES : LINES * n);
+        assert_int_equal(tn_read(all[k], TN_F64, got, count * sizeof *got), 0);
+        for (size_t i = 0; i < count; i++)
+            if (got[i] != 0)
+                fail_msg("%s, %s of %d equal %s along axis %d: %g", where,
+                         (const char *[]){"std", "var", "gradient"}[k], (int)n, tn_dtype_name(dtype), axis,
+                         got[i]);
+    }
+    tn_step_end(s);
+}
+
+TEST(spread_of_equal_elements)
+{
+    for (int i = 0; i < 8; i++) {
+        const int64_t n = (const int64_t[]){3, 5, 49, 6, 7, 11, 100, 299}[i];
+        const tn_dtype dtype = i % 4 == 3 ? TN_F16 : i % 2 ? TN_F64 : TN_F32;
+        for (int axis = 0; axis < 2; axis++) {
+            equal_elements(B.ref, "ref", dtype, axis, n, i);
+            for (int k = 0; k < B.n; k++) equal_elements(B.subject[k], B.name[k], dtype, axis, n, i);
+        }
+    }
+}
+
 RUN_TESTS(open_bench, close_bench)

@@ -263,7 +263,7 @@ static tn_tensor *triangle(const char *name, tn_op keep, tn_tensor *x, int64_t k
     tn_tensor *column = tn_mk_iota(sc.g, x->ndim - 1, x->ndim, x->shape, TN_I64);
     tn_tensor *row = tn_mk_iota(sc.g, x->ndim - 2, x->ndim, x->shape, TN_I64);
     tn_tensor *kept = tn_mk2(keep, sub(column, row), tn_mk_scalar(sc.g, tn_number_i(k)));
-    return tn_leave(&sc, where(kept, x, tn_mk_scalar(sc.g, tn_number_i(0))));
+    return tn_leave(&sc, where(kept, x, tn_mk_typed(sc.g, TN_OP_constant, tn_number_i(0), x->dtype)));
 }
 
 #define TRIANGLE(name, keep)                                                                                 \

@@ -67,6 +67,16 @@ static bool std_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     return gin[0] != NULL;
 }
 
+/* The mean in f64, of equal elements these to the last bit. A sum of n equal f32 is exact in f64, and so is
+ * its nth part, but not its product with 1/n. A mean of f64 is moved by that of the distances from it, which
+ * is what its rounding was. */
+static tn_tensor *centre(tn_tensor *x, uint32_t mask, int64_t n)
+{
+    tn_tensor *sum = total(tn_mk_cast(x, TN_F64), mask), *mean = tn_mk2(TN_OP_div, sum, num(sum, (double)n));
+    if (x->dtype != TN_F64) return mean;
+    return add(mean, tn_mk2(TN_OP_div, total(sub(x, mean), mask), num(sum, (double)n)));
+}
+
 /* Two passes, both of f64: the mean, then the squared distances from it. In f32 a mean far from 0 would take
  * digits from the distances, and squares end at 1e38 and 1e-45. */
 static tn_tensor *spread(tn_tensor *x, uint32_t mask, int64_t n, double correction, bool root)
@@ -74,7 +84,7 @@ static tn_tensor *spread(tn_tensor *x, uint32_t mask, int64_t n, double correcti
     x = floating(x);
     if (!x) return NULL;
     uint32_t first = x->graph->n_nodes;
-    tn_tensor *mean = over(total(tn_mk_cast(x, TN_F64), mask), (double)n);
+    tn_tensor *mean = centre(x, mask, n);
     tn_tensor *out = mul(total(square(sub(x, mean)), mask), share(x, 1, n, correction));
     if (root) out = tn_mk1(TN_OP_sqrt, out);
     tn_tensor *rounded = tn_mk_cast(out, x->dtype);
