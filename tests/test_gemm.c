@@ -297,16 +297,18 @@ TEST_IN(test_errors, setup, teardown)
 /* Every instruction set this processor has, every height and width of tile, both layouts of A. */
 TEST(test_kernels)
 {
-    for (int t = 0; t < 2; t++) {
-        tn_dtype d = t ? TN_F64 : TN_F32;
+    static const tn_dtype types[] = {TN_F32, TN_F64, TN_BF16};
+    for (int t = 0; t < 3; t++) {
+        const tn_dtype type = types[t], d = tn_gemm_compute(type);
         const tn_gemm_kernel *kn;
-        for (int i = 0; (kn = tn_gemm_kernel_at(d, i)) != NULL; i++) {
+        for (int i = 0; (kn = tn_gemm_kernel_at(type, i)) != NULL; i++) {
+            const int per = kn->per;
             for (int rows = 1; rows <= kn->mr; rows++) {
                 for (int cols = 1; cols <= 2 * kn->nr + 1; cols += 1 + cols % 3) {
                     int by_k = (rows + cols) % 2, kc = 1 + (rows * 7 + cols) % 40, ld = cols + 3;
                     int panels = (cols + kn->nr - 1) / kn->nr;
-                    void *a = random_array(d, (int64_t)kn->mr * kn->a_ld);
-                    void *b = random_array(d, (int64_t)panels * kc * kn->nr);
+                    void *a = random_array(type, per * (int64_t)kn->mr * kn->a_ld);
+                    void *b = random_array(type, per * (int64_t)panels * kc * kn->nr);
                     void *c = random_array(d, rows * ld), *bias = random_array(d, cols);
                     double *old = malloc((size_t)(rows * ld) * sizeof *old);
                     for (int q = 0; q < rows * ld; q++) old[q] = get(d, c, q);
@@ -334,13 +336,16 @@ TEST(test_kernels)
                             double want = old[r * ld + j];
                             if (j < cols) {
                                 want = (cols % 2 ? want : 0) + (rows % 2 ? get(d, bias, j) : 0);
-                                for (int p = 0; p < kc; p++) {
-                                    double x = get(d, a, by_k ? p * kn->mr + r : r * kn->a_ld + p);
-                                    want += x * get(d, b, (j / kn->nr * kc + p) * kn->nr + j % kn->nr);
+                                for (int p = 0; p < kc * per; p++) {
+                                    const int q = p / per, h = p % per;
+                                    double x =
+                                        get(type, a, (by_k ? q * kn->mr + r : r * kn->a_ld + q) * per + h);
+                                    want += x * get(type, b,
+                                                    ((j / kn->nr * kc + q) * kn->nr + j % kn->nr) * per + h);
                                 }
                                 if (rows % 3 == 0 && want < 0) want = 0;
                             }
-                            if (fabs(get(d, c, r * ld + j) - want) > (t ? 1e-13 : 2e-5))
+                            if (fabs(get(d, c, r * ld + j) - want) > (t == 1 ? 1e-13 : 2e-5))
                                 fail_msg("%s: rows %d cols %d kc %d: C[%d,%d]", kn->name, rows, cols, kc, r,
                                          j);
                         }
@@ -349,29 +354,30 @@ TEST(test_kernels)
                 }
             }
         }
-        assert_true(tn_gemm_kernel_at(d, 0) != NULL);
+        assert_true(type == TN_BF16 || tn_gemm_kernel_at(type, 0) != NULL);
     }
 }
 
 /* The same for few rows, whose B stands as it is. */
 TEST(test_few_rows)
 {
-    for (int t = 0; t < 2; t++) {
-        const tn_dtype d = t ? TN_F64 : TN_F32;
+    static const tn_dtype types[] = {TN_F32, TN_F64, TN_BF16};
+    for (int t = 0; t < 3; t++) {
+        const tn_dtype type = types[t], d = tn_gemm_compute(type);
         const tn_gemm_kernel *kn;
-        for (int i = 0; (kn = tn_gemm_kernel_at(d, i)) != NULL; i++)
+        for (int i = 0; (kn = tn_gemm_kernel_at(type, i)) != NULL; i++)
             for (int q = 0; q < 60; q++) {
                 const int rows = 1 + q % 9, cols = 1 + q % 7, k = 1 + q * 3;
-                void *a = random_array(d, rows * (k + 1)), *b = random_array(d, cols * (k + 2));
+                void *a = random_array(type, rows * (k + 1)), *b = random_array(type, cols * (k + 2));
                 void *c = random_array(d, rows * cols), *bias = random_array(d, cols);
                 kn->dots(&(tn_gemm_dots){rows, cols, k, a, b, k + 1, k + 2, c, cols, q % 2 ? bias : NULL,
                                          q % 3 == 0});
                 for (int j = 0; j < rows * cols; j++) {
                     double want = q % 2 ? get(d, bias, j % cols) : 0;
                     for (int p = 0; p < k; p++)
-                        want += get(d, a, j / cols * (k + 1) + p) * get(d, b, j % cols * (k + 2) + p);
+                        want += get(type, a, j / cols * (k + 1) + p) * get(type, b, j % cols * (k + 2) + p);
                     if (q % 3 == 0 && want < 0) want = 0;
-                    if (fabs(get(d, c, j) - want) > (t ? 1e-13 : 5e-5))
+                    if (fabs(get(d, c, j) - want) > (t == 1 ? 1e-13 : 5e-5))
                         fail_msg("%s: rows %d cols %d k %d: element %d", kn->name, rows, cols, k, j);
                 }
                 free(a), free(b), free(c), free(bias);

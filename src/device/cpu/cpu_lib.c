@@ -136,7 +136,7 @@ int tn_cpu_gemm(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *request, t
         return tn_err(err, TN_E_ARG, "gemm: strides of A (%lld, %lld) and B (%lld, %lld): one must be 1",
                       (long long)g.a_row, (long long)g.a_col, (long long)g.b_row, (long long)g.b_col);
     int s = TN_CPU_DECLINED;
-    if (lib->dnnl && !g.then && !g.share && lib->impl != TN_CPU_PLAIN)
+    if (lib->dnnl && lib->impl == TN_CPU_DNNL && !g.then && !g.share)
         s = tn_dnnl_gemm(lib, lib->dnnl, pool, &g, err);
     if (stand_in(lib, s) || tn_pool_rehearses(pool)) s = tn_gemm_plain(lib, pool, &g, err);
     tn_cpu_trim_scratch(lib);

@@ -3,7 +3,9 @@
  * A is handed over in small dense blocks of up to `mr` rows and `kc` columns, B as panels of `nr` columns
  * (zero-padded, or straight from a row-major matrix), so that the kernel keeps an mr x nr tile of C in
  * registers and reads everything else from the nearest caches. Arithmetic is f32 or f64; narrower types are
- * converted while packing. Read first: tn_gemm_block, then gemm_micro.h.
+ * converted while packing, but for bf16 where the processor multiplies it (AVX512_BF16): there an element of
+ * A and B is a pair of bf16 that follow each other along k, and what is said of k below counts pairs. That
+ * instruction takes denormals for 0 and makes none. Read first: tn_gemm_block, then gemm_micro.h.
  */
 #ifndef TN_GEMM_KERNEL_H
 #define TN_GEMM_KERNEL_H
@@ -42,7 +44,7 @@ typedef struct tn_gemm_block {
     int64_t ldc;
     /* What the next block of A will be packed from, asked for meanwhile: rows of next_bytes, next_ld bytes
      * apart; NULL: nothing. Of rows by k there are kc, and this block's tiles ask for lines next_tile .. of
-     * each. */
+     * each, of pairs in turn of the even and of the odd rows. */
     const char *next;
     int64_t next_rows, next_bytes, next_ld, next_tile;
     bool accumulate;  /* else C is overwritten */
@@ -51,7 +53,7 @@ typedef struct tn_gemm_block {
 } tn_gemm_block;
 
 /* C[rows, cols] = A[rows, k] B[k, cols], then bias and relu, where A's rows and B's columns run along k: for
- * so few rows that B is not worth packing. */
+ * so few rows that B is not worth packing. Here k, lda and ldb count numbers, not pairs. */
 typedef struct tn_gemm_dots {
     int64_t rows, cols, k;
     const void *a, *b; /* element (p, j) of B at b[j * ldb + p] */
@@ -65,14 +67,15 @@ typedef struct tn_gemm_dots {
 typedef struct tn_gemm_kernel {
     const char *name;
     int mr, nr, kc, a_ld;
+    int per; /* numbers along k of an element of A and B: 2 of bf16 */
     void (*block)(const tn_gemm_block *g);
     void (*dots)(const tn_gemm_dots *g);
 } tn_gemm_kernel;
 
-/* For TN_F32 or TN_F64: the best this processor runs. */
-const tn_gemm_kernel *tn_gemm_kernel_for(tn_dtype compute);
+/* For TN_F32 or TN_F64: the best this processor runs; for TN_BF16 that of pairs, NULL where there is none. */
+const tn_gemm_kernel *tn_gemm_kernel_for(tn_dtype type);
 /* The i-th of all that this processor runs, NULL at the end: for tests. */
-const tn_gemm_kernel *tn_gemm_kernel_at(tn_dtype compute, int i);
+const tn_gemm_kernel *tn_gemm_kernel_at(tn_dtype type, int i);
 
 /* Returns the dtype that a storage type is computed in: TN_F64 for TN_F64, else TN_F32. */
 static inline tn_dtype tn_gemm_compute(tn_dtype d)
@@ -87,6 +90,10 @@ void tn_narrow_floats(tn_dtype d, const void *src, void *dst, int64_t n);
 /* dst[p * ldd + j] = src[j * lds + p] for j < cols, p < k; of f32, f64, f16 or bf16. */
 void tn_pack_transpose(tn_dtype d, const void *src, int64_t lds, int64_t cols, int64_t k, void *dst,
                        int64_t ldd);
+
+/* dst[p * ldd + j] = the pair src[2p * lds + j], src[(2p + 1) * lds + j] for j < cols, 2p < k; 0 for what is
+ * behind k, and for j up to the next multiple of 4. For processors with a kernel of pairs. */
+void tn_pack_pairs(const uint16_t *src, int64_t lds, int64_t cols, int64_t k, uint32_t *dst, int64_t ldd);
 
 /* ---- gemm_plain.c ---- */
 

@@ -2,10 +2,16 @@
  *
  * The includer defines: T (float or double), V (a vector of VL of them), MR and NV (the tile is MR rows by NV
  * vectors), KC (columns of an A block), TARGET (function attribute), NAME(x) (mangles), and SPLAT(x),
- * LOAD(p), STORE(p, v), FMA(a, b, c), RELU(v). MR is a multiple of 4; rows come in fours, what is odd goes
- * through a small tile on the stack. All loops over rows and vectors have constant bounds and unroll, so
- * `acc` lives in registers, and so do the few addresses from which all rows of A are reached.
+ * LOAD(p), STORE(p, v), FMA(a, b, c), RELU(v); where an element of A and B holds several numbers, also
+ * PER, how many, NUMBER, their type, and REST(a, b, n), the products of n of them, fewer than a vector's. MR
+ * is a multiple of 4; rows come in fours, what is odd goes through a small tile on the stack. All loops over
+ * rows and vectors have constant bounds and unroll, so `acc` lives in registers, and so do the few addresses
+ * from which all rows of A are reached.
  */
+#ifndef PER
+#define PER    1
+#define NUMBER T
+#endif
 enum { NAME(NR) = NV * VL, NAME(A_LD) = KC + TN_GEMM_A_PAD };
 
 /* One tile of a block: its panel of B, its place in C, and what it asks memory for meanwhile: one line a step
@@ -160,13 +166,13 @@ static NAME(tile_fn) * NAME(pick)(int rows, int nv, bool by_k)
  * far apart a tile takes one, a row at each step. */
 static inline void NAME(ask)(const tn_gemm_block *g, int64_t q, int64_t each, NAME(call) * t)
 {
-    const int64_t line = (g->next_tile + q) * 64, rows = g->next_rows - q * each;
+    const int64_t turn = g->next_tile + q, line = turn / PER * 64, rows = g->next_rows - q * each;
     t->ask = g->a;
     t->streams = 1;
     t->ask_step = 0;
     if (g->next && g->a_by_k && line < g->next_bytes) {
-        t->ask = g->next + line;
-        t->ask_step = g->next_ld;
+        t->ask = g->next + line + turn % PER * g->next_ld;
+        t->ask_step = PER * g->next_ld;
     } else if (g->next && !g->a_by_k && rows > 0) {
         t->ask = g->next + q * each * g->next_ld;
         t->streams = rows < each ? rows : each;
@@ -226,8 +232,9 @@ static inline __attribute__((always_inline)) TARGET T NAME(sum)(V v)
 }
 
 /* Few rows by rows of B as they stand: sums of VL products side by side, then of these. */
-static inline __attribute__((always_inline)) TARGET void
-NAME(dot)(const int rows, const int cols, int64_t k, const T *a, int64_t lda, const T *b, int64_t ldb, T *out)
+static inline __attribute__((always_inline)) TARGET void NAME(dot)(const int rows, const int cols, int64_t k,
+                                                                   const NUMBER *a, int64_t lda,
+                                                                   const NUMBER *b, int64_t ldb, T *out)
 {
     V acc[4][4];
     UNROLL for (int i = 0; i < rows; i++)
@@ -238,15 +245,15 @@ NAME(dot)(const int rows, const int cols, int64_t k, const T *a, int64_t lda, co
         }
     }
     int64_t p = 0;
-    for (; p + VL <= k; p += VL) {
+    for (; p + PER * VL <= k; p += PER * VL) {
         V bv[4];
         UNROLL for (int j = 0; j < cols; j++)
         {
-            bv[j] = LOAD(b + j * ldb + p);
+            bv[j] = LOAD((const void *)(b + j * ldb + p));
         }
         UNROLL for (int i = 0; i < rows; i++)
         {
-            V av = LOAD(a + i * lda + p);
+            V av = LOAD((const void *)(a + i * lda + p));
             UNROLL for (int j = 0; j < cols; j++)
             {
                 acc[i][j] = FMA(av, bv[j], acc[i][j]);
@@ -255,8 +262,12 @@ NAME(dot)(const int rows, const int cols, int64_t k, const T *a, int64_t lda, co
     }
     for (int i = 0; i < rows; i++) {
         for (int j = 0; j < cols; j++) {
+#ifdef REST
+            const T sum = NAME(sum)(REST(a + i * lda + p, b + j * ldb + p, k - p));
+#else
             T sum = 0;
             for (int64_t q = p; q < k; q++) sum += a[i * lda + q] * b[j * ldb + q];
+#endif
             out[i * 4 + j] = NAME(sum)(acc[i][j]) + sum;
         }
     }
@@ -264,12 +275,13 @@ NAME(dot)(const int rows, const int cols, int64_t k, const T *a, int64_t lda, co
 
 static TARGET void NAME(dots)(const tn_gemm_dots *g)
 {
-    const T *a = g->a, *b = g->b, *bias = g->bias;
+    const NUMBER *a = g->a, *b = g->b;
+    const T *bias = g->bias;
     for (int64_t j = 0; j < g->cols; j += 4) {
         const int w = (int)(g->cols - j < 4 ? g->cols - j : 4);
         for (int64_t i = 0; i < g->rows; i += 4) {
             const int h = (int)(g->rows - i < 4 ? g->rows - i : 4);
-            const T *row = a + i * g->lda, *line = b + j * g->ldb;
+            const NUMBER *row = a + i * g->lda, *line = b + j * g->ldb;
             T sum[16];
             if (w < 4)
                 for (int q = 0; q < h * w; q++) NAME(dot)
@@ -292,6 +304,9 @@ static TARGET void NAME(dots)(const tn_gemm_dots *g)
 #undef MR
 #undef NV
 #undef KC
+#undef PER
+#undef NUMBER
+#undef REST
 #undef TARGET
 #undef NAME
 #undef SPLAT

@@ -41,6 +41,8 @@ typedef struct job {
     tn_kernel_fn *then; /* is handed C, or NULL */
     tn_dtype compute;
     size_t es, cs;                        /* bytes of an element as stored and as computed */
+    int64_t per, k;                       /* numbers of an element as packed, cs bytes; k of these */
+    bool widens;                          /* elements as they are packed */
     bool in_place;                        /* whole panels of B are read where they stand */
     bool shared;                          /* one B for all entries */
     bool few;                             /* rows: no B is packed */
@@ -71,13 +73,20 @@ static const char *at(const void *p, int64_t elements, size_t es)
 static inline void copy_floats(const job *w, const char *s, char *d, int64_t n)
 {
     enum { VECTOR = 16, ELEMENT = 4 };
-    if (w->es != w->cs) {
+    if (w->widens) {
         tn_widen_floats(w->g->dtype, s, d, n);
         return;
     }
-    int64_t bytes = n * (int64_t)w->cs;
+    int64_t bytes = n * (int64_t)w->es;
     for (; bytes >= VECTOR; bytes -= VECTOR, d += VECTOR, s += VECTOR) memcpy(d, s, VECTOR);
-    for (; bytes > 0; bytes -= ELEMENT, d += ELEMENT, s += ELEMENT) memcpy(d, s, ELEMENT);
+    for (; bytes >= ELEMENT; bytes -= ELEMENT, d += ELEMENT, s += ELEMENT) memcpy(d, s, ELEMENT);
+    if (bytes) memcpy(d, (uint16_t[2]){*(const uint16_t *)(const void *)s}, ELEMENT); /* half a pair */
+}
+
+/* Returns whether rows along k, ld apart, are rows of elements as they are packed, where they stand. */
+static bool whole_elements(const job *w, const void *p, int64_t ld)
+{
+    return w->per == 1 || (ld % w->per == 0 && w->g->k % w->per == 0 && (uintptr_t)p % w->cs == 0);
 }
 
 /* dst[p * nr + j] = B[p, j0 + j] */
@@ -87,21 +96,25 @@ static void pack_panel(const job *w, const void *b, int64_t j0, int64_t cols, ch
     int nr = w->kern->nr;
     if (g->b_col == 1) {
         const char *s = at(b, j0, w->es);
+        if (w->per > 1) {
+            tn_pack_pairs((const void *)s, g->b_row, cols, g->k, (void *)dst, nr);
+            return;
+        }
         for (int64_t p = 0; p < g->k; p++, s += g->b_row * (int64_t)w->es, dst += (size_t)nr * w->cs)
             copy_floats(w, s, dst, cols);
         return;
     }
     const char *s = at(b, j0 * g->b_col, w->es);
-    if (w->es == w->cs) {
-        tn_pack_transpose(w->compute, s, g->b_col, cols, g->k, dst, nr);
+    if (!w->widens && whole_elements(w, s, g->b_col)) {
+        tn_pack_transpose(w->compute, s, g->b_col / w->per, cols, w->k, dst, nr);
         return;
     }
     enum { STEP = 64 };
     float rows[TN_GEMM_MAX_NR * STEP];
-    for (int64_t p = 0; p < g->k; p += STEP) {
-        int64_t k = tn_min64(STEP, g->k - p);
+    for (int64_t p = 0; p < w->k; p += STEP) {
+        const int64_t k = tn_min64(STEP, w->k - p), n = tn_min64(k * w->per, g->k - p * w->per);
         for (int64_t j = 0; j < cols; j++)
-            tn_widen_floats(g->dtype, at(s, j * g->b_col + p, w->es), rows + j * STEP, k);
+            copy_floats(w, at(s, j * g->b_col + p * w->per, w->es), (char *)(rows + j * STEP), n);
         tn_pack_transpose(w->compute, rows, STEP, cols, k, dst + p * nr * (int64_t)w->cs, nr);
     }
 }
@@ -123,11 +136,12 @@ static bool pages_apart(const job *w, int64_t step)
 
 /* Returns whether a tile of `cols` columns reads A where it stands: it comes by so few times that a copy does
  * not pay. */
-static bool reads_a(const job *w, int64_t cols)
+static bool reads_a(const job *w, const void *a, int64_t cols)
 {
     enum { PANELS = 16 };
     const tn_gemm *g = w->g;
-    return !w->src->a && w->es == w->cs && cols <= PANELS * w->kern->nr &&
+    return !w->src->a && !w->widens && cols <= PANELS * w->kern->nr &&
+           (w->per == 1 || (g->a_col == 1 && whole_elements(w, a, g->a_row))) &&
            !pages_apart(w, g->a_col == 1 ? g->a_row : g->a_col);
 }
 
@@ -136,18 +150,23 @@ static void pack_a(const job *w, const void *a, int64_t i0, int64_t rows, int64_
 {
     const tn_gemm *g = w->g;
     const int64_t mr = w->kern->mr, ld = w->kern->a_ld * (int64_t)w->cs;
+    const int64_t first = p0 * w->per, n_k = tn_min64(kc * w->per, g->k - first);
     if (g->a_col == 1) {
         for (int64_t i = 0; i < (rows + 3) / 4 * 4; i++, d += ld) {
             if (i < rows)
-                copy_floats(w, at(a, (i0 + i) * g->a_row + p0, w->es), d, kc);
+                copy_floats(w, at(a, (i0 + i) * g->a_row + first, w->es), d, n_k);
             else
                 memset(d, 0, (size_t)kc * w->cs);
         }
         return;
     }
     /* Along k: several blocks at once, since one takes less of a row than the line that is fetched. */
-    const char *s = at(a, p0 * g->a_col + i0, w->es);
+    const char *s = at(a, first * g->a_col + i0, w->es);
     const int64_t lda = g->a_col * (int64_t)w->es, line = mr * (int64_t)w->cs;
+    for (int64_t i = 0; w->per > 1 && i < rows; i += mr, d += line * kc)
+        tn_pack_pairs((const void *)(s + i * (int64_t)w->es), g->a_col, tn_min64(mr, rows - i), n_k,
+                      (void *)d, mr);
+    if (w->per > 1) return;
     const int64_t whole = w->es == w->cs ? rows / mr : 0;
     switch (line) { /* as constants */
     case 16:
@@ -182,10 +201,10 @@ static void ask_ahead(const job *w, const void *a, int64_t i0, int64_t i1, int64
     const int64_t high = blocks * w->kern->mr, q = (i - i0) / w->kern->mr % blocks;
     int64_t ni = i - q * w->kern->mr + high, np = p0;
     if (ni >= i1) ni = i0, np += w->kern->kc;
-    if (np >= g->k) return;
-    const int64_t rows = tn_min64(high, i1 - ni), kc = tn_min64(w->kern->kc, g->k - np);
+    if (np >= w->k) return;
+    const int64_t rows = tn_min64(high, i1 - ni), kc = w->per * tn_min64(w->kern->kc, w->k - np);
     const int64_t es = (int64_t)w->es;
-    blk->next = at(a, ni * g->a_row + np * g->a_col, w->es);
+    blk->next = at(a, ni * g->a_row + np * w->per * g->a_col, w->es);
     blk->next_rows = g->a_col == 1 ? rows : kc;
     blk->next_bytes = (g->a_col == 1 ? kc : rows) * es;
     blk->next_ld = (g->a_col == 1 ? g->a_row : g->a_col) * es;
@@ -200,8 +219,8 @@ static void few_rows(const job *w, const void *a, const char *b, int64_t i0, int
     w->kern->dots(&(tn_gemm_dots){.rows = i1 - i0,
                                   .cols = j1 - j0,
                                   .k = g->k,
-                                  .a = at(a, i0 * g->a_row, w->cs),
-                                  .b = at(b, j0 * g->b_col, w->cs),
+                                  .a = at(a, i0 * g->a_row, w->es),
+                                  .b = at(b, j0 * g->b_col, w->es),
                                   .lda = g->a_row,
                                   .ldb = g->b_col,
                                   .c = out,
@@ -210,19 +229,37 @@ static void few_rows(const job *w, const void *a, const char *b, int64_t i0, int
                                   .relu = g->epilogue == TN_EPI_RELU});
 }
 
+/* Rows i .. i + rows of entry e that were summed aside, as they are stored: to C, which is the entry's, or to
+ * what goes on with them. */
+static void hand_over(const job *w, const tn_args *args, tn_tile *part, int64_t e, int64_t i, int64_t rows,
+                      const char *sums, char *c)
+{
+    const tn_gemm *g = w->g;
+    _Alignas(64) uint16_t narrow[TN_GEMM_MAX_MR * TN_TILE_COLUMNS];
+    const bool narrows = w->es != w->cs;
+    for (int64_t r = 0; narrows && r < rows; r++)
+        tn_narrow_floats(g->dtype, sums + r * part->ld * (int64_t)w->cs,
+                         w->then ? (void *)(narrow + r * part->ld)
+                                 : c + ((i + r) * g->c_row + part->first) * (int64_t)w->es,
+                         part->last - part->first);
+    if (!w->then) return;
+    part->at = narrows ? (const void *)narrow : sums;
+    w->then(args, e * g->m + i, e * g->m + i + rows);
+}
+
 /* C[i0 .. i1, j0 .. j1) of batch entry e. */
 static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, int64_t j1)
 {
     const tn_gemm *g = w->g;
     const tn_gemm_kernel *kn = w->kern;
     _Alignas(64) char a_blocks[A_ROWS / TN_GEMM_MAX_MR * TN_GEMM_A_BYTES];
-    const bool a_in_place = reads_a(w, j1 - j0);
-    const int64_t blocks = g->a_col != 1 && !w->src->a && !a_in_place ? A_ROWS / kn->mr : 1;
     float wide_bias[TN_TILE_COLUMNS];
     _Alignas(64) char c_aside[ASIDE_BYTES];
     const void *a = at(g->a, batch_offset(g, g->a_batch, e), w->es);
     const char *b = at(g->b, batch_offset(g, g->b_batch, e), w->es);
     char *c = (char *)g->c + batch_offset(g, g->c_batch, e) * (int64_t)w->es;
+    const bool a_in_place = reads_a(w, a, j1 - j0);
+    const int64_t blocks = g->a_col != 1 && !w->src->a && !a_in_place ? A_ROWS / kn->mr : 1;
     const char *packed = w->packed + (w->shared ? 0 : (e - w->first) * w->panels * w->panel_bytes);
     const bool narrow = w->es != w->cs, aside = narrow || w->then;
     char *out = aside ? c_aside : c + (i0 * g->c_row + j0) * (int64_t)w->es;
@@ -241,13 +278,12 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
     int64_t panel0 = w->in_place ? 0 : (j0 - w->n0) / kn->nr;
     if (w->few) {
         few_rows(w, a, b, i0, i1, j0, j1, bias, out, ldc);
-        part.at = out;
-        if (w->then) w->then(&args, e * g->m + i0, e * g->m + i1);
+        if (aside) hand_over(w, &args, &part, e, i0, i1 - i0, out, c);
         return;
     }
-    for (int64_t p0 = 0; p0 < g->k; p0 += kn->kc) {
-        int64_t kc = tn_min64(kn->kc, g->k - p0);
-        bool last = p0 + kc == g->k;
+    for (int64_t p0 = 0; p0 < w->k; p0 += kn->kc) {
+        int64_t kc = tn_min64(kn->kc, w->k - p0);
+        bool last = p0 + kc == w->k;
         for (int64_t i = i0; i < i1; i += kn->mr) {
             int64_t q = (i - i0) / kn->mr % blocks;
             tn_gemm_block blk = {.rows = (int)tn_min64(kn->mr, i1 - i), .kc = kc};
@@ -256,8 +292,8 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
             if (w->src->a) {
                 blk.a_by_k = w->src->a(w->src, kn, e, i, blk.rows, p0, kc, a_blocks);
             } else if (a_in_place && blk.rows % 4 == 0) {
-                blk.a = at(a, i * g->a_row + p0 * g->a_col, w->es);
-                blk.a_step = blk.a_by_k ? g->a_col : g->a_row;
+                blk.a = at(a, i * g->a_row + p0 * w->per * g->a_col, w->es);
+                blk.a_step = (blk.a_by_k ? g->a_col : g->a_row) / w->per;
             } else if (q == 0) {
                 pack_a(w, a, i, tn_min64(blocks * kn->mr, i1 - i), p0, kc, a_blocks);
             }
@@ -279,21 +315,15 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
                 blk.cols = j1 - direct;
                 blk.b = packed + panel0 * w->panel_bytes + p0 * kn->nr * (int64_t)w->cs;
                 blk.ldb = kn->nr;
-                blk.b_step = g->k * kn->nr;
+                blk.b_step = w->k * kn->nr;
                 blk.c = row + (direct - j0) * (int64_t)w->cs;
                 blk.bias = last && bias ? at(bias, direct - j0, w->cs) : NULL;
                 if (direct > j0) blk.next = NULL;
                 kn->block(&blk);
             }
-            if (!last || !w->then) continue;
-            part.at = row;
-            w->then(&args, e * g->m + i, e * g->m + i + blk.rows);
+            if (last && aside) hand_over(w, &args, &part, e, i, blk.rows, row, c);
         }
     }
-    if (!narrow) return;
-    for (int64_t i = i0; i < i1; i++)
-        tn_narrow_floats(g->dtype, out + (i - i0) * ldc * (int64_t)w->cs,
-                         c + (i * g->c_row + j0) * (int64_t)w->es, j1 - j0);
 }
 
 static void pack_entry_panel(const job *w, int64_t e, int64_t q)
@@ -418,9 +448,14 @@ int tn_gemm_from(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const 
     }
     if (batches == 1) shared = true;
     job w = {.g = g, .src = s, .es = tn_dtype_size(g->dtype), .compute = tn_gemm_compute(g->dtype)};
-    w.kern = tn_gemm_kernel_for(w.compute);
+    w.kern = g->dtype == TN_BF16 && !s->a && !s->b && lib->impl != TN_CPU_PLAIN ? tn_gemm_kernel_for(TN_BF16)
+                                                                                : NULL;
+    if (!w.kern) w.kern = tn_gemm_kernel_for(w.compute);
     w.then = g->then ? tn_kernel_entry(g->then) : NULL;
     w.cs = tn_dtype_size(w.compute);
+    w.per = w.kern->per;
+    w.k = tn_ceil_div(g->k, w.per);
+    w.widens = w.es != w.cs && w.per == 1;
     int nr = w.kern->nr;
     double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
     bool small = batches > 1 && flops <= SMALL_FLOPS;
@@ -428,8 +463,8 @@ int tn_gemm_from(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const 
     w.in_place = !s->b && g->b_col == 1 && w.es == w.cs && !g->share &&
                  (pages_apart(&w, g->b_row) ? g->m <= IN_PLACE_APART
                                             : g->m <= IN_PLACE_ROWS || g->n * g->k <= IN_PLACE);
-    w.few = !s->a && !s->b && w.es == w.cs && !g->share && g->m <= FEW_ROWS && g->a_col == 1 && g->b_row == 1;
-    w.panel_bytes = g->k * nr * (int64_t)w.cs;
+    w.few = !s->a && !s->b && !w.widens && !g->share && g->m <= FEW_ROWS && g->a_col == 1 && g->b_row == 1;
+    w.panel_bytes = w.k * nr * (int64_t)w.cs;
 
     int64_t limit = tn_max64(1, PACK_LIMIT / w.panel_bytes); /* panels at a time */
     int64_t block = w.in_place || w.few ? g->n : tn_min64(g->n, limit * nr);

@@ -1,0 +1,224 @@
+/* pack.c - how operands get into the layout of gemm_kernel.h: conversions between 16-bit floats and f32,
+ * transposes, pairs. Read first: tn_widen_floats. */
+#include "gemm_kernel.h"
+#include "vectors.h"
+
+/* ---- conversions ---- */
+
+#if X86
+#define AVX2   __attribute__((target("avx2,f16c")))
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx2")))
+
+static bool have_avx2(void)
+{
+    return __builtin_cpu_supports("avx2"); /* no processor has it without F16C */
+}
+
+static bool have_avx512(void)
+{
+    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+}
+
+static AVX2 void avx2_widen(tn_dtype t, const uint16_t *s, float *d, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(d + i, t == TN_BF16 ? avx2_widen_bf16(s + i)
+                                             : _mm256_cvtph_ps(_mm_loadu_si128((const void *)(s + i))));
+    for (; i < n; i++) d[i] = t == TN_BF16 ? tn_bf16_to_f32(s[i]) : _cvtsh_ss(s[i]);
+}
+
+static AVX2 void avx2_narrow(tn_dtype t, const float *s, uint16_t *d, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        if (t == TN_BF16)
+            avx2_narrow_bf16(d + i, _mm256_loadu_ps(s + i));
+        else
+            _mm_storeu_si128((void *)(d + i), _mm256_cvtps_ph(_mm256_loadu_ps(s + i), 0));
+    }
+    for (; i < n; i++) d[i] = t == TN_BF16 ? tn_f32_to_bf16(s[i]) : (uint16_t)_cvtss_sh(s[i], 0);
+}
+
+/* The first n of a vector; n may be more. */
+static inline AVX512 __mmask16 first_of(int64_t n)
+{
+    return n < 16 ? (__mmask16)((1u << n) - 1) : (__mmask16)0xffff;
+}
+
+static AVX512 void avx512_widen(tn_dtype t, const uint16_t *s, float *d, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += 16) {
+        const __m256i h = _mm256_maskz_loadu_epi16(first_of(n - i), s + i);
+        const __m512 v =
+            t == TN_BF16 ? (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16) : _mm512_cvtph_ps(h);
+        _mm512_mask_storeu_ps(d + i, first_of(n - i), v);
+    }
+}
+
+static inline AVX512 __m256i avx512_narrow_bf16(__m512 v)
+{
+    const __m512i u = (__m512i)v, even = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    const __m512i near = _mm512_add_epi32(u, _mm512_add_epi32(even, _mm512_set1_epi32(0x7fff)));
+    const __m512i quiet = _mm512_or_si512(u, _mm512_set1_epi32(0x400000));
+    const __m512i h = _mm512_mask_mov_epi32(near, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), quiet);
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(h, 16));
+}
+
+static AVX512 void avx512_narrow(tn_dtype t, const float *s, uint16_t *d, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += 16) {
+        const __m512 v = _mm512_maskz_loadu_ps(first_of(n - i), s + i);
+        _mm256_mask_storeu_epi16(d + i, first_of(n - i),
+                                 t == TN_BF16 ? avx512_narrow_bf16(v) : _mm512_cvtps_ph(v, 0));
+    }
+}
+#endif
+
+void tn_widen_floats(tn_dtype t, const void *src, void *dst, int64_t n)
+{
+    if (t == TN_F32 || t == TN_F64) {
+        memcpy(dst, src, (size_t)n * tn_dtype_size(t));
+        return;
+    }
+    const uint16_t *s = src;
+    float *d = dst;
+    int64_t i = 0;
+#if X86
+    if (have_avx512() || have_avx2()) {
+        (have_avx512() ? avx512_widen : avx2_widen)(t, s, d, n);
+        return;
+    }
+#endif
+    for (; t == TN_BF16 && i + 4 <= n; i += 4) {
+        const vec_f32 v = widen_bf16(s + i);
+        memcpy(d + i, &v, sizeof v);
+    }
+    for (; i < n; i++) d[i] = t == TN_BF16 ? tn_bf16_to_f32(s[i]) : tn_f16_to_f32(s[i]);
+}
+
+void tn_narrow_floats(tn_dtype t, const void *src, void *dst, int64_t n)
+{
+    if (t == TN_F32 || t == TN_F64) {
+        memcpy(dst, src, (size_t)n * tn_dtype_size(t));
+        return;
+    }
+    const float *s = src;
+    uint16_t *d = dst;
+    int64_t i = 0;
+#if X86
+    if (have_avx512() || have_avx2()) {
+        (have_avx512() ? avx512_narrow : avx2_narrow)(t, s, d, n);
+        return;
+    }
+#endif
+    for (; t == TN_BF16 && i + 4 <= n; i += 4) narrow_bf16(d + i, load_f32(s + i));
+    for (; i < n; i++) d[i] = t == TN_BF16 ? tn_f32_to_bf16(s[i]) : tn_f32_to_f16(s[i]);
+}
+
+/* ---- pairs ---- */
+
+#if X86
+AVX512 void tn_pack_pairs(const uint16_t *src, int64_t lds, int64_t cols, int64_t k, uint32_t *dst,
+                          int64_t ldd)
+{
+    for (int64_t p = 0; p < k; p += 2, src += 2 * lds, dst += ldd) {
+        for (int64_t j = 0; j < cols; j += 16) {
+            const __mmask16 there = first_of(cols - j), up = first_of((cols - j + 3) / 4 * 4);
+            const __m256i lo = _mm256_maskz_loadu_epi16(there, src + j);
+            const __m256i hi =
+                _mm256_maskz_loadu_epi16(p + 1 < k ? there : 0, src + (p + 1 < k ? lds : 0) + j);
+            _mm512_mask_storeu_epi32(
+                dst + j, up,
+                _mm512_or_si512(_mm512_cvtepu16_epi32(lo), _mm512_slli_epi32(_mm512_cvtepu16_epi32(hi), 16)));
+        }
+    }
+}
+#else
+void tn_pack_pairs(const uint16_t *src, int64_t lds, int64_t cols, int64_t k, uint32_t *dst, int64_t ldd)
+{
+    (void)src, (void)lds, (void)cols, (void)k, (void)dst, (void)ldd;
+}
+#endif
+
+/* ---- transpose ---- */
+
+/* A line of each row at a time, so that rows of dst are whole when they leave the nearest cache. */
+static void transpose_f32(const float *src, int64_t lds, int64_t cols, int64_t k, float *dst, int64_t ldd)
+{
+    int64_t j = 0;
+#if X86
+    enum { LINE = 16, AHEAD = 4 * LINE };
+    const int64_t fours = cols / 4 * 4, whole = k / 4 * 4;
+    for (int64_t p0 = 0; p0 < whole; p0 += LINE) {
+        const int64_t p1 = p0 + LINE < whole ? p0 + LINE : whole;
+        for (j = 0; j < fours; j += 4) {
+            const float *s = src + j * lds;
+            for (int64_t i = 0; i < 4; i++) __builtin_prefetch(s + i * lds + p0 + AHEAD);
+            for (int64_t p = p0; p < p1; p += 4) {
+                __m128 r0 = _mm_loadu_ps(s + p), r1 = _mm_loadu_ps(s + lds + p);
+                __m128 r2 = _mm_loadu_ps(s + 2 * lds + p), r3 = _mm_loadu_ps(s + 3 * lds + p);
+                _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
+                _mm_storeu_ps(dst + p * ldd + j, r0);
+                _mm_storeu_ps(dst + (p + 1) * ldd + j, r1);
+                _mm_storeu_ps(dst + (p + 2) * ldd + j, r2);
+                _mm_storeu_ps(dst + (p + 3) * ldd + j, r3);
+            }
+        }
+    }
+    for (j = 0; j < fours; j++) {
+        for (int64_t p = whole; p < k; p++) dst[p * ldd + j] = src[j * lds + p];
+    }
+#endif
+    for (; j < cols; j++) {
+        for (int64_t p = 0; p < k; p++) dst[p * ldd + j] = src[j * lds + p];
+    }
+}
+
+static void transpose_16(const uint16_t *src, int64_t lds, int64_t cols, int64_t k, uint16_t *dst,
+                         int64_t ldd)
+{
+    int64_t j = 0;
+#if X86
+    enum { SIDE = 8 };
+    for (; j + SIDE <= cols; j += SIDE) {
+        const uint16_t *s = src + j * lds;
+        int64_t p = 0;
+        for (; p + SIDE <= k; p += SIDE) {
+            __m128i r[SIDE], t[SIDE];
+            UNROLL for (int i = 0; i < SIDE; i++) r[i] = _mm_loadu_si128((const void *)(s + i * lds + p));
+            /* Three times the halves of rows i and i + 4 are interleaved. */
+            UNROLL for (int turn = 0; turn < 3; turn++)
+            {
+                UNROLL for (int i = 0; i < SIDE / 2; i++)
+                {
+                    t[2 * i] = _mm_unpacklo_epi16(r[i], r[i + SIDE / 2]);
+                    t[2 * i + 1] = _mm_unpackhi_epi16(r[i], r[i + SIDE / 2]);
+                }
+                UNROLL for (int i = 0; i < SIDE; i++) r[i] = t[i];
+            }
+            UNROLL for (int i = 0; i < SIDE; i++) _mm_storeu_si128((void *)(dst + (p + i) * ldd + j), r[i]);
+        }
+        for (; p < k; p++)
+            for (int i = 0; i < SIDE; i++) dst[p * ldd + j + i] = s[i * lds + p];
+    }
+#endif
+    for (; j < cols; j++) {
+        for (int64_t p = 0; p < k; p++) dst[p * ldd + j] = src[j * lds + p];
+    }
+}
+
+void tn_pack_transpose(tn_dtype d, const void *src, int64_t lds, int64_t cols, int64_t k, void *dst,
+                       int64_t ldd)
+{
+    if (d == TN_F32) {
+        transpose_f32(src, lds, cols, k, dst, ldd);
+    } else if (d != TN_F64) {
+        transpose_16(src, lds, cols, k, dst, ldd);
+    } else {
+        const double *from = src;
+        double *to = dst;
+        for (int64_t j = 0; j < cols; j++)
+            for (int64_t p = 0; p < k; p++) to[p * ldd + j] = from[j * lds + p];
+    }
+}
