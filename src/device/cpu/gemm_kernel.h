@@ -24,6 +24,8 @@ enum {
     TN_GEMM_KC_F64 = 192,
     TN_GEMM_AHEAD = 16, /* rows of B are asked for so many before they are read */
     TN_GEMM_A_PAD = 16, /* keeps the rows of a block out of each other's cache sets */
+    TN_GEMM_APART = 3,  /* rows of A that lie a_step, or 1, apart; each such */
+    TN_GEMM_AT = 4,     /* of a block */
     TN_GEMM_A_BYTES = TN_GEMM_MAX_MR * (TN_GEMM_KC_F64 + TN_GEMM_A_PAD) * 8,
 };
 
@@ -31,9 +33,10 @@ enum {
 typedef struct tn_gemm_block {
     int rows;    /* 1 .. mr; a is readable (and finite or not, it is unused) up to the next multiple of 4 */
     bool a_by_k; /* a[p * a_step + i], else a[i * a_step + p] */
-    int64_t a_step; /* 0: as packed, mr or a_ld */
-    int64_t cols;   /* any number: panels of nr */
-    int64_t kc;     /* at least 1; of a block as packed at most the kernel's kc */
+    int64_t a_step;      /* 0: as packed, mr or a_ld */
+    const int64_t *a_at; /* [TN_GEMM_AT]: where in `a` each TN_GEMM_APART rows begin; NULL: in order */
+    int64_t cols;        /* any number: panels of nr */
+    int64_t kc;          /* at least 1; of a block as packed at most the kernel's kc */
     /* Of matrices that stand apart in memory: k goes in as many runs of equal length, behind each of which A
      * and B lie so many elements further off. 0: one. `next` is not asked for then. */
     int64_t runs, a_jump, b_jump;

@@ -19,6 +19,7 @@ enum { NAME(NR) = NV * VL, NAME(A_LD) = KC + TN_GEMM_A_PAD };
 typedef struct NAME(call) {
     int64_t kc, ldb, ldc, a_step;
     const T *a, *b, *bias;
+    const int64_t *a_at;
     T *c;
     const char *ask;
     int64_t streams, stream_ld, stream_steps, stream_ask, ask_step;
@@ -29,14 +30,14 @@ typedef struct NAME(call) {
 static inline __attribute__((always_inline)) TARGET void
 NAME(tile)(const int rows, const int nv, const int64_t a_row, const int64_t a_k, const NAME(call) * g)
 {
-    enum { APART = 3 }; /* rows that one address and a stride reach */
+    enum { APART = TN_GEMM_APART }; /* rows that one address and a stride reach */
     V acc[MR][NV];
     const T *a[MR / APART + 1], *b = g->b;
     T *const c = g->c;
     const int64_t ldb = g->ldb, ldc = g->ldc, step = g->ask_step;
     UNROLL for (int i = 0; i < rows; i += APART)
     {
-        a[i / APART] = g->a + i * a_row;
+        a[i / APART] = g->a + (g->a_at ? g->a_at[i / APART] : i * a_row);
     }
     if (g->accumulate) {
         UNROLL for (int i = 0; i < rows; i++)
@@ -185,7 +186,7 @@ static void NAME(block)(const tn_gemm_block *g)
     const T *bias = g->bias;
     T *c = g->c;
     const int rows = (g->rows + 3) / 4 * 4;
-    NAME(call) t = {.kc = g->kc, .a = g->a, .b = g->b, .ldb = g->ldb, .a_step = g->a_step};
+    NAME(call) t = {.kc = g->kc, .a = g->a, .a_at = g->a_at, .b = g->b, .ldb = g->ldb, .a_step = g->a_step};
     if (!t.a_step) t.a_step = g->a_by_k ? MR : NAME(A_LD);
     const int64_t tiles = (g->cols + NAME(NR) - 1) / NAME(NR);
     const int64_t each = g->next && g->next_rows && !g->a_by_k ? (g->next_rows + tiles - 1) / tiles : 1;

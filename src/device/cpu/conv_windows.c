@@ -1,0 +1,240 @@
+/* conv_windows.c - what windows read, copied as conv_windows.h says. Read first: tn_windows_cut, then
+ * copy_rows. */
+#include "conv_windows.h"
+
+#include "../../core/int64.h"
+
+#include <string.h>
+
+enum {
+    NARROW = 8,       /* lines of fewer results than this waste a kernel's rows */
+    FEW_PIXELS = 128, /* so many products are worth a load and a store of the sum */
+    LANES = 16,
+};
+
+/* ---- geometry ---- */
+
+static int64_t floor_div(int64_t a, int64_t b)
+{
+    return a >= 0 ? a / b : -((b - 1 - a) / b);
+}
+
+int64_t tn_conv_phases(const tn_conv2d_desc *c, int axis)
+{
+    return c->pass == TN_CONV_DATA_GRAD ? tn_min64(c->stride[axis], axis ? c->w : c->h) : 1;
+}
+
+tn_conv_axis tn_conv_axis_of(const tn_conv2d_desc *c, int axis, int64_t phase)
+{
+    const int64_t stride = c->stride[axis], dilation = c->dilation[axis], pad = c->pad[2 * axis];
+    const int64_t taps = axis ? c->kw : c->kh, in = axis ? c->w : c->h, out = axis ? c->ow : c->oh;
+    if (c->pass != TN_CONV_DATA_GRAD)
+        return (tn_conv_axis){.count = out,
+                              .to_step = 1,
+                              .taps = taps,
+                              .tap_step = 1,
+                              .size = in,
+                              .step = stride,
+                              .first = -pad,
+                              .apart = dilation};
+    tn_conv_axis x = {.to = phase, .to_step = stride, .size = out, .step = 1};
+    x.count = tn_ceil_div(in - phase, stride);
+    int64_t common = stride, rest = dilation;
+    while (rest) {
+        const int64_t next = common % rest;
+        common = rest, rest = next;
+    }
+    const int64_t every = stride / common, some = tn_min64(every, taps);
+    int64_t tap = 0;
+    while (tap < some && (phase + pad - tap * dilation) % stride) tap++;
+    if (tap == some) return x;
+    x.taps = (taps - 1 - tap) / every + 1;
+    x.tap = tap + (x.taps - 1) * every; /* a later tap reads further to the left */
+    x.tap_step = -every;
+    x.first = (phase + pad - x.tap * dilation) / stride;
+    x.apart = dilation / common;
+    return x;
+}
+
+static tn_conv_span span_of(const tn_conv2d_desc *c, int axis)
+{
+    const int64_t stride = c->stride[axis], pad = c->pad[2 * axis],
+                  reach = ((axis ? c->kw : c->kh) - 1) * c->dilation[axis];
+    const int64_t in = axis ? c->w : c->h, out = axis ? c->ow : c->oh;
+    if (c->pass != TN_CONV_DATA_GRAD) return (tn_conv_span){out, in, stride, -pad, reach - pad};
+    return (tn_conv_span){tn_ceil_div(in, stride), out, 1, -floor_div(reach - pad, stride),
+                          floor_div(tn_min64(stride, in) - 1 + pad, stride)};
+}
+
+void tn_windows_of(tn_windows *w, const tn_conv2d_desc *c)
+{
+    const bool back = c->pass == TN_CONV_DATA_GRAD;
+    *w = (tn_windows){.c = c, .kn = tn_gemm_kernel_for(tn_gemm_compute(c->dtype)), .taps = c->kh * c->kw};
+    w->es = (int64_t)tn_dtype_size(c->dtype);
+    w->cs = (int64_t)tn_dtype_size(tn_gemm_compute(c->dtype));
+    w->from_all = back ? c->oc : c->c, w->to_all = back ? c->c : c->oc;
+    w->from = w->from_all / c->groups, w->to = w->to_all / c->groups;
+    w->y = span_of(c, 0), w->x = span_of(c, 1);
+}
+
+static int64_t reach(const tn_conv_span *s, int64_t count)
+{
+    return (count - 1) * s->step + s->high - s->low + 1;
+}
+
+static bool inside(const tn_conv_span *s)
+{
+    return s->low >= 0 && (s->count - 1) * s->step + s->high < s->size;
+}
+
+/* ---- the cut ---- */
+
+static void lay_out(tn_windows *w, bool rows)
+{
+    const tn_conv2d_desc *c = w->c;
+    const int64_t window = w->x.high - w->x.low + 1, up = (w->x.count + 3) / 4 * 4;
+    const bool whole = c->pass != TN_CONV_DATA_GRAD || (c->stride[0] == 1 && c->stride[1] == 1);
+    /* Rows of a block, and elements of a window that are its rows, are read up to the next multiple of 4. */
+    w->in_place = w->es == w->cs && inside(&w->x) && inside(&w->y) &&
+                  (w->from == w->from_all || c->kw == 1) &&
+                  (rows ? w->x.count % 4 == 0 && (whole || c->w % c->stride[1] == 0)
+                        : c->kw * w->from % 12 == 0 && w->from % 12 == 0);
+    const bool narrow = rows ? w->x.count < NARROW || (up - w->x.count) * 10 > w->x.count
+                             : w->x.count * w->y.count < FEW_PIXELS;
+    w->patches = !w->in_place && whole && (narrow || w->x.step >= window);
+    w->column = w->in_place ? w->from_all : w->from;
+    w->pixel = w->x.step * w->column;
+    if (!w->patches) return;
+    w->pixel = w->taps * w->from;
+    if (w->pixel * w->cs % 1024 == 0) w->pixel += LANES; /* or they share few sets of a cache */
+}
+
+void tn_windows_cut(tn_windows *w, bool rows, int64_t bytes, int64_t most)
+{
+    lay_out(w, rows);
+    const int64_t mr = w->kn->mr, total = w->y.count * (w->patches ? w->c->n : 1);
+    const int64_t high = w->patches ? 1 : reach(&w->y, 1), each = high * w->pixel * w->cs;
+    w->wide = w->x.count;
+    if (!w->in_place && each * w->wide > bytes) {
+        w->chunks = tn_ceil_div(w->wide, tn_max64(2, bytes / each / mr) * mr);
+        w->wide = tn_ceil_div(tn_ceil_div(w->wide, w->chunks), mr) * mr;
+    }
+    w->chunks = tn_ceil_div(w->x.count, w->wide);
+    w->row = w->in_place  ? w->x.size * w->from_all
+             : w->patches ? w->wide * w->pixel
+                          : reach(&w->x, w->wide) * w->from;
+    const int64_t spare = (bytes / (w->row * w->cs) - high) / (w->patches ? 1 : w->y.step) + 1;
+    w->lines = w->chunks > 1 ? 1 : tn_max64(1, tn_min64(tn_min64(most, total), spare));
+    w->lines = tn_ceil_div(total, tn_ceil_div(total, w->lines));
+    w->bands = tn_ceil_div(total, w->lines) * (w->patches ? 1 : w->c->n);
+    const int64_t held = w->patches ? w->lines : reach(&w->y, w->lines);
+    w->bytes = w->in_place ? 0 : (held * w->row + 4 * w->pixel + LANES) * w->cs;
+    w->bytes = (w->bytes + 63) / 64 * 64;
+}
+
+tn_band tn_windows_band(const tn_windows *w, int64_t group, int64_t i)
+{
+    const int64_t chunk = i % w->chunks, band = i / w->chunks, images = w->patches ? 1 : w->c->n;
+    const int64_t each = w->bands / images, total = w->y.count * (w->patches ? w->c->n : 1);
+    tn_band b = {.group = group, .image = band / each};
+    b.l0 = band % each * w->lines, b.l1 = tn_min64(total, b.l0 + w->lines);
+    b.x0 = chunk * w->wide, b.x1 = tn_min64(w->x.count, b.x0 + w->wide);
+    return b;
+}
+
+/* ---- the copy ---- */
+
+static inline __attribute__((always_inline)) void each_pixel(const char *s, int64_t lds, char *d, int64_t ldd,
+                                                             int64_t n, int64_t bytes)
+{
+    for (int64_t i = 0; i < n; i++) memcpy(d + i * ldd, s + i * lds, (size_t)bytes);
+}
+
+/* n pixels, lds and ldd bytes apart. */
+static void copy_pixels(const tn_windows *w, const char *s, int64_t lds, char *d, int64_t ldd, int64_t n)
+{
+    const int64_t bytes = w->from * w->cs;
+    if (lds == w->from * w->es && ldd == bytes) {
+        tn_widen_floats(w->c->dtype, s, d, n * w->from);
+    } else if (w->es != w->cs) {
+        for (int64_t i = 0; i < n; i++) tn_widen_floats(w->c->dtype, s + i * lds, d + i * ldd, w->from);
+    } else {
+        switch (bytes) { /* as constants: mostly too few for memcpy's call */
+        case 4:
+            each_pixel(s, lds, d, ldd, n, 4);
+            break;
+        case 12:
+            each_pixel(s, lds, d, ldd, n, 12);
+            break;
+        case 64:
+            each_pixel(s, lds, d, ldd, n, 64);
+            break;
+        case 128:
+            each_pixel(s, lds, d, ldd, n, 128);
+            break;
+        default:
+            each_pixel(s, lds, d, ldd, n, bytes);
+        }
+    }
+}
+
+/* Of n places, at, at + step, .., those in [0, size): [*lo, *hi). */
+static void clip(int64_t at, int64_t step, int64_t n, int64_t size, int64_t *lo, int64_t *hi)
+{
+    *lo = at < 0 ? tn_min64(n, tn_ceil_div(-at, step)) : 0;
+    *hi = at < size ? tn_max64(*lo, tn_min64(n, tn_ceil_div(size - at, step))) : *lo;
+}
+
+static void copy_rows(const tn_windows *w, const tn_band *b, const char *image, char *to)
+{
+    const int64_t first = b->l0 * w->y.step + w->y.low, rows = reach(&w->y, b->l1 - b->l0);
+    const int64_t at = b->x0 * w->x.step + w->x.low, columns = reach(&w->x, b->x1 - b->x0);
+    const int64_t each = w->from * w->cs, pixel = w->from_all * w->es;
+    int64_t lo, hi;
+    clip(at, 1, columns, w->x.size, &lo, &hi);
+    image += b->image * w->y.size * w->x.size * pixel;
+    for (int64_t h = first; h < first + rows; h++, to += w->row * w->cs) {
+        const bool whole = h >= 0 && h < w->y.size;
+        memset(to, 0, (size_t)((whole ? lo : columns) * each));
+        if (!whole) continue;
+        copy_pixels(w, image + (h * w->x.size + at + lo) * pixel, pixel, to + lo * each, each, hi - lo);
+        memset(to + hi * each, 0, (size_t)((columns - hi) * each));
+    }
+}
+
+static void copy_patches(const tn_windows *w, const tn_band *b, const char *images, char *to)
+{
+    const tn_conv_axis y = tn_conv_axis_of(w->c, 0, 0), x = tn_conv_axis_of(w->c, 1, 0);
+    const int64_t n = b->x1 - b->x0, lds = x.step * w->from_all * w->es, ldd = w->pixel * w->cs;
+    if (!inside(&w->x) || !inside(&w->y)) memset(to, 0, (size_t)((b->l1 - b->l0) * n * ldd));
+    for (int64_t l = b->l0; l < b->l1; l++, to += n * ldd) {
+        char *d = to;
+        for (int64_t r = 0; r < y.taps; r++) {
+            const int64_t h = l % y.count * y.step + y.first + r * y.apart;
+            const char *row = images + (l / y.count * y.size + h) * x.size * w->from_all * w->es;
+            for (int64_t s = 0; s < x.taps; s++, d += w->from * w->cs) {
+                const int64_t at = b->x0 * x.step + x.first + s * x.apart;
+                int64_t lo, hi;
+                clip(at, x.step, n, x.size, &lo, &hi);
+                if (h >= 0 && h < y.size)
+                    copy_pixels(w, row + (at + lo * x.step) * w->from_all * w->es, lds, d + lo * ldd, ldd,
+                                hi - lo);
+            }
+        }
+    }
+}
+
+const char *tn_windows_copy(const tn_windows *w, const tn_band *b, char *copy)
+{
+    const char *from = (const char *)w->c->in0 + b->group * w->from * w->es;
+    if (w->in_place)
+        return from + (((b->image * w->y.size + b->l0 * w->y.step + w->y.low) * w->x.size +
+                        b->x0 * w->x.step + w->x.low) *
+                       w->from_all) *
+                          w->es;
+    if (w->patches)
+        copy_patches(w, b, from, copy);
+    else
+        copy_rows(w, b, from, copy);
+    return copy;
+}
