@@ -25,6 +25,7 @@ typedef struct job {
     tn_windows w;
     int64_t k;             /* of all phases: rows of a packed panel */
     int64_t slices, slice; /* of columns of the products; columns of one */
+    bool gaps;             /* some phases have no taps */
     char *packed;          /* [group][panel][phase][r, s, channel][nr] */
     tn_slots slots;
 } job;
@@ -108,70 +109,105 @@ static char *result(const tn_windows *w, const tn_band *b, const phase *p, int64
            ((line * width + p->x.to + x * p->x.to_step) * w->to_all + b->group * w->to) * w->es;
 }
 
-/* A line of windows, or all patches of a band, by columns [j0, j1) of a phase's weights. */
-typedef struct line {
+/* Columns [j0, j1) of a phase's results: the product of any line of them, but for what differs. */
+typedef struct strip {
     const phase *p;
-    const char *a;
-    char *out, *aside;
-    int64_t pixels, group, j0, j1, r0, r1; /* rows of the windows that are inside */
-} line;
+    tn_gemm_block g;
+    bool runs;        /* a window's rows are one run each, or its columns are */
+    int64_t row;      /* elements of a window's row */
+    int64_t out_step; /* from one pixel's results to the next one's */
+    const char *weights;
+    const void *bias;
+    char *aside;
+} strip;
 
-static void results(const job *v, const line *n)
+static strip strip_of(const job *v, const phase *p, int64_t group, int64_t j0, int64_t j1, char *aside)
 {
     const tn_windows *w = &v->w;
-    const tn_conv2d_desc *c = w->c;
-    const phase *p = n->p;
-    const int64_t nr = w->kn->nr, ldc = p->x.to_step * w->to_all, width = n->j1 - n->j0;
+    const int64_t nr = w->kn->nr, width = j1 - j0;
     const bool narrow = w->es != w->cs;
-    /* A window's row is one run where its columns are side by side; else rows are added up one by one. */
-    const bool runs = w->patches || p->x.apart * w->column == w->from || p->x.taps == 1;
-    const int64_t row = p->x.taps * w->from, rows = runs ? n->r1 - n->r0 : 1;
-    const void *bias = NULL;
-    if (c->bias) {
-        bias = (const char *)c->bias + (n->group * w->to + n->j0) * w->es;
-        if (narrow) bias = n->aside + w->kn->mr * width * w->cs;
-        if (narrow)
-            tn_widen_floats(c->dtype, (const char *)c->bias + (n->group * w->to + n->j0) * w->es,
-                            n->aside + w->kn->mr * width * w->cs, width);
+    strip s = {.p = p, .row = p->x.taps * w->from, .out_step = p->x.to_step * w->to_all, .aside = aside};
+    s.runs = p->x.apart * w->column == w->from || p->x.taps == 1;
+    s.weights =
+        v->packed + ((group * tn_ceil_div(w->to, nr) * nr + j0) * v->k + p->first * w->from * nr) * w->cs;
+    if (w->c->bias) {
+        const char *bias = (const char *)w->c->bias + (group * w->to + j0) * w->es;
+        s.bias = bias;
+        if (narrow) s.bias = aside + w->kn->mr * width * w->cs;
+        if (narrow) tn_widen_floats(w->c->dtype, bias, aside + w->kn->mr * width * w->cs, width);
     }
-    tn_gemm_block g = {.a_step = w->pixel,
-                       .cols = width,
-                       .kc = w->patches ? w->taps * w->from : rows * row,
-                       .ldb = nr,
-                       .b_step = v->k * nr,
-                       .ldc = narrow ? width : ldc,
-                       .runs = w->patches ? 1
-                               : runs     ? rows
-                                          : p->x.taps};
-    g.a_jump = runs ? p->y.apart * w->row - row : p->x.apart * w->column - w->from;
-    const int64_t down = p->y.apart * w->row;
-    const char *b =
-        v->packed +
-        ((n->group * tn_ceil_div(w->to, nr) * nr + n->j0) * v->k + p->first * w->from * nr) * w->cs;
-    for (int64_t i = 0; i < n->pixels; i += g.rows) {
-        char *out = n->out + (i * ldc + n->j0) * w->es;
-        g.rows = tn_windows_rows(w, n->pixels - i);
-        g.c = narrow ? n->aside : out;
-        for (int64_t r = n->r0; r < n->r1; r += w->patches ? n->r1 : rows) {
-            const bool last = w->patches || r + rows == n->r1;
-            g.a = n->a + (i * w->pixel + (w->patches ? 0 : r * down)) * w->cs;
-            g.b = b + (w->patches ? 0 : r * row * nr) * w->cs;
-            g.accumulate = r > n->r0;
-            g.bias = last ? bias : NULL;
-            g.relu = last && c->epilogue == TN_EPI_RELU;
-            w->kn->block(&g);
+    s.g = (tn_gemm_block){.a_step = w->pixel,
+                          .cols = width,
+                          .kc = w->patches || !s.runs ? s.row : 0,
+                          .b = s.weights,
+                          .ldb = nr,
+                          .b_step = v->k * nr,
+                          .ldc = narrow ? width : s.out_step,
+                          .bias = s.bias,
+                          .relu = w->c->epilogue == TN_EPI_RELU};
+    if (w->patches)
+        s.g.kc = w->taps * w->from;
+    else if (s.runs)
+        s.g.run = s.row, s.g.a_jump = p->y.apart * w->row - s.row;
+    else
+        s.g.runs = p->x.taps, s.g.run = w->from, s.g.a_jump = p->x.apart * w->column - w->from;
+    return s;
+}
+
+/* The products of `rows` windows at a, by rows [r0, r1) of them. */
+static void windows(const tn_windows *w, strip *s, const char *a, int64_t rows, void *c, int64_t r0,
+                    int64_t r1)
+{
+    const int64_t down = s->p->y.apart * w->row, panel = s->row * w->kn->nr;
+    tn_gemm_block *g = &s->g;
+    g->rows = (int)rows, g->a = a, g->c = c;
+    if (w->patches) {
+        w->kn->block(g);
+    } else if (s->runs) {
+        g->runs = r1 - r0, g->kc = g->runs * s->row;
+        g->a = a + r0 * down * w->cs, g->b = s->weights + r0 * panel * w->cs;
+        w->kn->block(g);
+    } else {
+        for (int64_t r = r0; r < r1; r++) {
+            g->a = a + r * down * w->cs, g->b = s->weights + r * panel * w->cs;
+            g->accumulate = r > r0;
+            g->bias = r + 1 < r1 ? NULL : s->bias;
+            g->relu = r + 1 == r1 && w->c->epilogue == TN_EPI_RELU;
+            w->kn->block(g);
         }
-        for (int q = 0; narrow && q < g.rows; q++)
-            tn_narrow_floats(c->dtype, n->aside + q * width * w->cs, out + q * ldc * w->es, width);
     }
 }
 
-/* Zeros where no tap reaches. */
-static void clear(const tn_windows *w, const tn_band *b, const phase *p)
+/* A line of windows, or all patches of a band; narrow results by way of `aside`. */
+static void results(const tn_windows *w, strip *s, const char *a, int64_t pixels, char *out, int64_t r0,
+                    int64_t r1)
 {
-    for (int64_t l = b->l0; l < tn_min64(b->l1, p->y.count); l++)
-        for (int64_t x = b->x0; x < tn_min64(b->x1, p->x.count); x++)
-            memset(result(w, b, p, l, x), 0, (size_t)(w->to * w->es));
+    if (w->es == w->cs) {
+        windows(w, s, a, pixels, out, r0, r1);
+        return;
+    }
+    for (int64_t i = 0; i < pixels; i += w->kn->mr) {
+        const int64_t rows = tn_min64(w->kn->mr, pixels - i);
+        windows(w, s, a + i * w->pixel * w->cs, rows, s->aside, r0, r1);
+        for (int64_t q = 0; q < rows; q++)
+            tn_narrow_floats(w->c->dtype, s->aside + q * s->g.cols * w->cs,
+                             out + (i + q) * s->out_step * w->es, s->g.cols);
+    }
+}
+
+/* Zeros columns [j0, j1) of a band of the data gradient, some of whose phases no tap reaches. */
+static void clear(const tn_windows *w, const tn_band *b, int64_t j0, int64_t j1)
+{
+    const tn_conv2d_desc *c = w->c;
+    const int64_t y0 = b->l0 * c->stride[0], y1 = tn_min64(c->h, b->l1 * c->stride[0]),
+                  x0 = b->x0 * c->stride[1], x1 = tn_min64(c->w, b->x1 * c->stride[1]), width = j1 - j0;
+    for (int64_t y = y0; y < y1; y++) {
+        char *row =
+            (char *)c->out + (((b->image * c->h + y) * c->w + x0) * c->c + b->group * w->to + j0) * w->es;
+        const int64_t n = width == c->c ? 1 : x1 - x0;
+        for (int64_t x = 0; x < n; x++)
+            memset(row + x * c->c * w->es, 0, (size_t)((n > 1 ? width : (x1 - x0) * width) * w->es));
+    }
 }
 
 static void run_bands(void *arg, int64_t begin, int64_t end)
@@ -186,28 +222,24 @@ static void run_bands(void *arg, int64_t begin, int64_t end)
                       last = tn_min64(w->to, (slice + 1) * v->slice);
         const tn_band b = tn_windows_band(w, band % w->c->groups, band / w->c->groups);
         const char *a = tn_windows_copy(w, &b, copy);
+        if (v->gaps) clear(w, &b, slice * v->slice, last);
         for (phase p = {.next = 0}; next_phase(w->c, &p);) {
             const int64_t x1 = tn_min64(b.x1, p.x.count),
                           l1 = w->patches ? b.l0 + 1 : tn_min64(b.l1, p.y.count);
-            if (x1 <= b.x0) continue;
-            if (!p.taps) clear(w, &b, &p);
-            line n = {.p = &p, .group = b.group, .aside = copy + w->bytes, .pixels = x1 - b.x0};
-            if (w->patches) n.pixels *= b.l1 - b.l0;
-            for (int64_t j = slice * v->slice; p.taps && j < last; j += at_once) {
-                n.j0 = j, n.j1 = tn_min64(last, j + at_once);
+            if (x1 <= b.x0 || !p.taps) continue;
+            const int64_t pixels = (x1 - b.x0) * (w->patches ? b.l1 - b.l0 : 1);
+            for (int64_t j = slice * v->slice; j < last; j += at_once) {
+                strip s = strip_of(v, &p, b.group, j, tn_min64(last, j + at_once), copy + w->bytes);
                 for (int64_t l = b.l0; l < l1; l++) {
-                    const int64_t h = l * p.y.step + p.y.first, size = p.y.size;
-                    n.r0 = 0, n.r1 = p.y.taps;
-                    while (!w->patches && n.r0 < n.r1 && h + n.r0 * p.y.apart < 0) n.r0++;
-                    while (!w->patches && n.r1 > n.r0 && h + (n.r1 - 1) * p.y.apart >= size) n.r1--;
-                    if (n.r0 == n.r1) n.r0 = 0, n.r1 = 1; /* outside altogether: zeros are as good */
-                    n.a = a;
-                    if (!w->patches)
-                        n.a += ((h - b.l0 * w->y.step - w->y.low) * w->row +
-                                (p.x.first - w->x.low) * w->column) *
-                               w->cs;
-                    n.out = result(w, &b, &p, l, b.x0);
-                    results(v, &n);
+                    const int64_t h = l * p.y.step + p.y.first;
+                    int64_t r0 = 0, r1 = p.y.taps, at = 0;
+                    if (!w->patches) {
+                        while (r0 < r1 && h + r0 * p.y.apart < 0) r0++;
+                        while (r0 < r1 && h + (r1 - 1) * p.y.apart >= p.y.size) r1--;
+                        if (r0 == r1) r0 = 0, r1 = 1; /* outside altogether: zeros are as good */
+                        at = (h - b.l0 * w->y.step - w->y.low) * w->row + (p.x.first - w->x.low) * w->column;
+                    }
+                    results(w, &s, a + at * w->cs, pixels, result(w, &b, &p, l, b.x0) + j * w->es, r0, r1);
                 }
             }
         }
@@ -255,6 +287,8 @@ int tn_conv2d_plain(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc 
     v.slice = tn_ceil_div(panels, tn_min64(panels, tn_ceil_div(units, bands))) * nr;
     v.slices = tn_ceil_div(w->to, v.slice);
     v.k = w->taps * w->from;
+    v.gaps = false;
+    for (phase p = {.next = 0}; next_phase(c, &p);) v.gaps = v.gaps || !p.taps;
     const int64_t aside = w->es != w->cs ? (w->kn->mr + 1) * v.slice * w->cs : 0;
     v.packed = tn_cpu_scratch(lib, TN_SCRATCH_PACK, (size_t)(c->groups * panels * v.k * nr * w->cs));
     if (!v.packed || !tn_open_slots(&v.slots, lib, TN_SCRATCH_SUM, (int)threads, w->bytes + aside, 0))

@@ -62,7 +62,7 @@ static void add_band(const job *v, const tn_band *b, int64_t j0, int64_t j1, boo
                        .b_step = w->kn->nr,
                        .ldc = w->to,
                        .accumulate = !first};
-    if (!w->patches) g.runs = lines, g.a_jump = v->y.step * w->row - wide * w->pixel;
+    if (!w->patches) g.runs = lines, g.run = wide, g.a_jump = v->y.step * w->row - wide * w->pixel;
     if (!v->gy_in_place) {
         char *d = copy + w->bytes;
         g.b = d, g.ldb = (width + LANES - 1) / LANES * LANES;

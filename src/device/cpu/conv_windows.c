@@ -7,8 +7,9 @@
 #include <string.h>
 
 enum {
-    NARROW = 8,       /* lines of fewer results than this waste a kernel's rows */
     FEW_PIXELS = 128, /* so many products are worth a load and a store of the sum */
+    COPY = 2,         /* cycles that a copy takes, and elements that it has in each further one */
+    COPIED = 12,
     LANES = 16,
 };
 
@@ -89,18 +90,19 @@ static bool inside(const tn_conv_span *s)
 
 /* ---- the cut ---- */
 
-static void lay_out(tn_windows *w, bool rows)
+static void lay_out(tn_windows *w, bool rows, int64_t bytes)
 {
     const tn_conv2d_desc *c = w->c;
     const int64_t window = w->x.high - w->x.low + 1, up = (w->x.count + 3) / 4 * 4;
     const bool whole = c->pass != TN_CONV_DATA_GRAD || (c->stride[0] == 1 && c->stride[1] == 1);
-    /* Rows of a block, and elements of a window that are its rows, are read up to the next multiple of 4. */
     w->in_place = w->es == w->cs && inside(&w->x) && inside(&w->y) &&
                   (w->from == w->from_all || c->kw == 1) &&
-                  (rows ? w->x.count % 4 == 0 && (whole || c->w % c->stride[1] == 0)
-                        : c->kw * w->from % 12 == 0 && w->from % 12 == 0);
-    const bool narrow = rows ? w->x.count < NARROW || (up - w->x.count) * 10 > w->x.count
-                             : w->x.count * w->y.count < FEW_PIXELS;
+                  reach(&w->y, 1) * w->x.size * w->from_all * w->cs <= bytes;
+    /* Rows of a block are few where lines are short: what that wastes, and what copying windows takes. */
+    const double products = (double)(w->taps * w->from) * (double)tn_ceil_div(w->to, LANES) / 2,
+                 waste = products * (double)(up - w->x.count) / (double)w->x.count,
+                 copies = (double)w->taps * (COPY + (double)w->from / COPIED);
+    const bool narrow = rows ? waste > copies : w->x.count * w->y.count < FEW_PIXELS;
     w->patches = !w->in_place && whole && (narrow || w->x.step >= window);
     w->column = w->in_place ? w->from_all : w->from;
     w->pixel = w->x.step * w->column;
@@ -111,7 +113,7 @@ static void lay_out(tn_windows *w, bool rows)
 
 void tn_windows_cut(tn_windows *w, bool rows, int64_t bytes, int64_t most)
 {
-    lay_out(w, rows);
+    lay_out(w, rows, bytes);
     const int64_t mr = w->kn->mr, total = w->y.count * (w->patches ? w->c->n : 1);
     const int64_t high = w->patches ? 1 : reach(&w->y, 1), each = high * w->pixel * w->cs;
     w->wide = w->x.count;
@@ -128,7 +130,7 @@ void tn_windows_cut(tn_windows *w, bool rows, int64_t bytes, int64_t most)
     w->lines = tn_ceil_div(total, tn_ceil_div(total, w->lines));
     w->bands = tn_ceil_div(total, w->lines) * (w->patches ? 1 : w->c->n);
     const int64_t held = w->patches ? w->lines : reach(&w->y, w->lines);
-    w->bytes = w->in_place ? 0 : (held * w->row + 4 * w->pixel + LANES) * w->cs;
+    w->bytes = (held * w->row + 4 * w->pixel + LANES) * w->cs;
     w->bytes = (w->bytes + 63) / 64 * 64;
 }
 
@@ -227,11 +229,15 @@ static void copy_patches(const tn_windows *w, const tn_band *b, const char *imag
 const char *tn_windows_copy(const tn_windows *w, const tn_band *b, char *copy)
 {
     const char *from = (const char *)w->c->in0 + b->group * w->from * w->es;
-    if (w->in_place)
-        return from + (((b->image * w->y.size + b->l0 * w->y.step + w->y.low) * w->x.size +
-                        b->x0 * w->x.step + w->x.low) *
-                       w->from_all) *
-                          w->es;
+    if (w->in_place) {
+        const int64_t rows = w->c->n * w->y.size, first = b->image * w->y.size + b->l0 * w->y.step + w->y.low;
+        const int64_t skip = b->x0 * w->x.step + w->x.low, held = reach(&w->y, b->l1 - b->l0);
+        const char *at = from + (first * w->x.size + skip) * w->from_all * w->es;
+        if ((rows - first - held) * w->x.size > 4 * w->x.step) return at;
+        /* Kernels may read a little past a window: not past the image. */
+        memcpy(copy, at, (size_t)((held * w->x.size - skip - 1) * w->from_all + w->from) * w->es);
+        return copy;
+    }
     if (w->patches)
         copy_patches(w, b, from, copy);
     else

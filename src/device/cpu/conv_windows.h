@@ -60,12 +60,4 @@ tn_band tn_windows_band(const tn_windows *w, int64_t group, int64_t i);
 /* Returns the first pixel's window, of patches; else row l0 * step + low, column x0 * step + low. */
 const char *tn_windows_copy(const tn_windows *w, const tn_band *b, char *copy);
 
-/* Returns how many of the rows that are left the next block takes. */
-static inline int tn_windows_rows(const tn_windows *w, int64_t left)
-{
-    const int64_t blocks = (left + w->kn->mr - 1) / w->kn->mr, each = (left + blocks - 1) / blocks;
-    const int64_t rows = (each + 3) / 4 * 4;
-    return (int)(rows < left ? rows : left);
-}
-
 #endif

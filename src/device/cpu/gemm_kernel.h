@@ -31,15 +31,17 @@ enum {
 
 /* C[rows, cols] (+)= A[rows, kc] B[kc, cols], then bias and relu. */
 typedef struct tn_gemm_block {
-    int rows;    /* 1 .. mr; a is readable (and finite or not, it is unused) up to the next multiple of 4 */
-    bool a_by_k; /* a[p * a_step + i], else a[i * a_step + p] */
+    /* At most mr, or any number of such as lie a_step apart; a is readable (and finite or not, it is unused)
+     * up to the next multiple of 4. */
+    int rows;
+    bool a_by_k;         /* a[p * a_step + i], else a[i * a_step + p] */
     int64_t a_step;      /* 0: as packed, mr or a_ld */
     const int64_t *a_at; /* [TN_GEMM_AT]: where in `a` each TN_GEMM_APART rows begin; NULL: in order */
     int64_t cols;        /* any number: panels of nr */
     int64_t kc;          /* at least 1; of a block as packed at most the kernel's kc */
-    /* Of matrices that stand apart in memory: k goes in as many runs of equal length, behind each of which A
-     * and B lie so many elements further off. 0: one. `next` is not asked for then. */
-    int64_t runs, a_jump, b_jump;
+    /* Of matrices that stand apart in memory: k goes in `runs` runs of `run`, behind each of which A and B
+     * lie so many elements further off. 0 runs: one. `next` is not asked for then. */
+    int64_t runs, run, a_jump, b_jump;
     const void *a;
     const void *b; /* element (p, j) of panel q at b[q * b_step + p * ldb + j]; whole panels are read */
     int64_t ldb, b_step;

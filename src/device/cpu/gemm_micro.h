@@ -181,41 +181,61 @@ static inline void NAME(ask)(const tn_gemm_block *g, int64_t q, int64_t each, NA
     }
 }
 
+/* Rows of w numbers, too few mostly for memcpy's call. */
+static inline void NAME(copy)(T *d, int64_t ldd, const T *s, int64_t lds, int rows, int w)
+{
+    for (int i = 0; i < rows; i++) {
+        int q = 0;
+        for (; q + 4 <= w; q += 4) memcpy(d + i * ldd + q, s + i * lds + q, 4 * sizeof(T));
+        if (w & 2) memcpy(d + i * ldd + q, s + i * lds + q, 2 * sizeof(T));
+        if (w & 1) d[i * ldd + w - 1] = s[i * lds + w - 1];
+    }
+}
+
 static void NAME(block)(const tn_gemm_block *g)
 {
     const T *bias = g->bias;
-    T *c = g->c;
-    const int rows = (g->rows + 3) / 4 * 4;
-    NAME(call) t = {.kc = g->kc, .a = g->a, .a_at = g->a_at, .b = g->b, .ldb = g->ldb, .a_step = g->a_step};
+    NAME(call) t = {.kc = g->kc, .a_at = g->a_at, .ldb = g->ldb, .a_step = g->a_step};
     if (!t.a_step) t.a_step = g->a_by_k ? MR : NAME(A_LD);
     const int64_t tiles = (g->cols + NAME(NR) - 1) / NAME(NR);
     const int64_t each = g->next && g->next_rows && !g->a_by_k ? (g->next_rows + tiles - 1) / tiles : 1;
     t.accumulate = g->accumulate, t.relu = g->relu;
-    t.stream_ld = g->next_ld, t.stream_steps = g->kc / each;
-    t.stream_ask = t.stream_steps ? g->next_bytes / t.stream_steps + 1 : 64;
     t.a_jump = g->a_jump, t.b_jump = g->b_jump;
-    for (int64_t j = 0; j < g->cols; j += NAME(NR), t.b += g->b_step) {
-        int w = (int)(g->cols - j < NAME(NR) ? g->cols - j : NAME(NR));
-        int nv = (w + VL - 1) / VL;
-        NAME(tile_fn) *fn = NAME(pick)(rows, nv, g->a_by_k);
-        NAME(ask)(g, j / NAME(NR), each, &t);
-        if (g->runs) t.streams = g->runs, t.stream_steps = g->kc / g->runs, t.stream_ld = 0;
-        t.c = c + j, t.ldc = g->ldc, t.bias = bias ? bias + j : NULL;
-        if (rows == g->rows && w == nv * VL) {
+    if (g->next) {
+        t.stream_ld = g->next_ld, t.stream_steps = g->kc / each;
+        t.stream_ask = t.stream_steps ? g->next_bytes / t.stream_steps + 1 : 64;
+    } else if (g->runs > 1) {
+        t.stream_steps = g->run;
+    }
+    for (int i = 0, h; i < g->rows; i += h) {
+        /* Tiles of about as many rows: one of few costs nearly as much as one of many. */
+        const int left = g->rows - i, these = (left + MR - 1) / MR;
+        h = left <= MR ? left : ((left + these - 1) / these + 3) / 4 * 4;
+        const int rows = (h + 3) / 4 * 4;
+        T *c = (T *)g->c + i * g->ldc;
+        t.a = (const T *)g->a + (g->a_by_k ? i : i * t.a_step);
+        t.b = g->b;
+        for (int64_t j = 0; j < g->cols; j += NAME(NR), t.b += g->b_step) {
+            int w = (int)(g->cols - j < NAME(NR) ? g->cols - j : NAME(NR));
+            int nv = (w + VL - 1) / VL;
+            NAME(tile_fn) *fn = NAME(pick)(rows, nv, g->a_by_k);
+            NAME(ask)(g, j / NAME(NR), each, &t);
+            if (g->runs > 1) t.streams = g->runs;
+            t.c = c + j, t.ldc = g->ldc, t.bias = bias ? bias + j : NULL;
+            if (rows == h && w == nv * VL) {
+                fn(&t);
+                continue;
+            }
+            T tile[MR * NAME(NR)], edge[NAME(NR)] = {0}; /* what is not set here is of no column of C */
+            if (g->accumulate) {
+                memset(tile, 0, sizeof tile);
+                NAME(copy)(tile, NAME(NR), c + j, g->ldc, h, w);
+            }
+            if (bias) NAME(copy)(edge, 0, bias + j, 0, 1, w);
+            t.c = tile, t.ldc = NAME(NR), t.bias = bias ? edge : NULL;
             fn(&t);
-            continue;
+            NAME(copy)(c + j, g->ldc, tile, NAME(NR), h, w);
         }
-        T tile[MR * NAME(NR)], edge[NAME(NR)] = {0}; /* what is not set here is of no column of C */
-        if (g->accumulate) {
-            memset(tile, 0, sizeof tile);
-            for (int i = 0; i < g->rows; i++)
-                memcpy(tile + i * NAME(NR), c + i * g->ldc + j, (size_t)w * sizeof(T));
-        }
-        if (bias) memcpy(edge, bias + j, (size_t)w * sizeof(T));
-        t.c = tile, t.ldc = NAME(NR), t.bias = bias ? edge : NULL;
-        fn(&t);
-        for (int i = 0; i < g->rows; i++)
-            memcpy(c + i * g->ldc + j, tile + i * NAME(NR), (size_t)w * sizeof(T));
     }
 }
 

@@ -62,15 +62,6 @@ typedef struct conv {
     tn_slots slots; /* a block's memory */
 } conv;
 
-/* Returns how many of the rows that are left the next product takes: all products get about as many, as one
- * of few rows costs nearly as much as one of many. */
-static int even_rows(const tn_gemm_kernel *kn, int64_t left)
-{
-    const int64_t products = tn_ceil_div(left, kn->mr),
-                  rows = tn_ceil_div(tn_ceil_div(left, products), 4) * 4;
-    return (int)tn_min64(rows, left);
-}
-
 /* ---- forward and data gradient ---- */
 
 /* Spreads the filters of columns [begin, end) of panels into [from_c][nr] each. Forward: column o, from_c =
@@ -175,19 +166,17 @@ static void run_tiles(void *arg, int64_t begin, int64_t end)
         }
         for (int p = 0; p < v->positions; p++) {
             for (int64_t q = 0; q < pieces; q++) {
-                tn_gemm_block g = {.cols = v->to_c,
+                tn_gemm_block g = {.rows = (int)n,
+                                   .cols = v->to_c,
                                    .kc = tn_min64(kn->kc, v->from_c - q * kn->kc),
                                    .b = v->filters + p * v->filter + q * kn->kc * kn->nr,
                                    .ldb = kn->nr,
                                    .b_step = v->from_c * kn->nr,
                                    .ldc = v->to_c,
                                    .accumulate = q > 0};
-                for (int64_t t = 0; t < n; t += g.rows) {
-                    g.rows = even_rows(kn, n - t);
-                    g.a = spread + v->at[p] + q * v->piece + t * v->row;
-                    g.c = products + p * step + t * v->to_c;
-                    kn->block(&g);
-                }
+                g.a = spread + v->at[p] + q * v->piece;
+                g.c = products + p * step;
+                kn->block(&g);
             }
         }
         for (int64_t t = 0; t < n; t++) {
@@ -228,7 +217,8 @@ static void run_parts(void *arg, int64_t begin, int64_t end)
                 v->transform->gradient(gy, channels, outer + t * channels, step);
             }
             for (int p = 0; p < v->positions; p++) {
-                tn_gemm_block g = {.a_by_k = true,
+                tn_gemm_block g = {.rows = (int)channels,
+                                   .a_by_k = true,
                                    .a_step = channels,
                                    .cols = v->from_c,
                                    .kc = n,
@@ -237,12 +227,9 @@ static void run_parts(void *arg, int64_t begin, int64_t end)
                                    .b_step = kn->nr,
                                    .ldc = v->from_c,
                                    .accumulate = b > part * v->part_blocks};
-                for (int64_t o = 0; o < channels; o += g.rows) {
-                    g.rows = even_rows(kn, channels - o);
-                    g.a = outer + p * step + o;
-                    g.c = v->partials + part * sums + (p * v->to_c + o0 + o) * v->from_c;
-                    kn->block(&g);
-                }
+                g.a = outer + p * step;
+                g.c = v->partials + part * sums + (p * v->to_c + o0) * v->from_c;
+                kn->block(&g);
             }
         }
     }
