@@ -83,6 +83,22 @@ static const int configs[][16] = {
     {2, 11, 12, 80, 80, 3, 3, 80, 2, 3, 1, 0, 2, 1, 1, 2},
     {7, 20, 23, 16, 16, 3, 4, 16, 1, 1, 2, 2, 0, 3, 2, 1},
     {1, 3, 2, 32, 32, 5, 5, 32, 1, 1, 4, 4, 4, 4, 1, 1},
+    {3, 9, 8, 40, 40, 3, 3, 40, 1, 2, 1, 1, 0, 2, 1, 1},
+    {2, 6, 7, 17, 17, 4, 2, 17, 2, 1, 2, 0, 1, 1, 1, 2},
+    /* results of few channels from many, strided so that some phases have no taps, windows larger than what
+     * is left of an image, lines longer than a band, images read where they stand */
+    {2, 9, 11, 32, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    {2, 9, 11, 1, 32, 3, 3, 1, 2, 2, 1, 1, 1, 1, 1, 1},
+    {3, 8, 7, 2, 16, 3, 2, 1, 3, 2, 2, 0, 1, 1, 2, 3},
+    {1, 7, 7, 96, 6, 3, 3, 2, 1, 1, 2, 2, 2, 2, 2, 2},
+    {2, 13, 9, 20, 12, 1, 1, 1, 3, 2, 0, 0, 0, 0, 1, 1},
+    {2, 12, 12, 24, 40, 2, 2, 1, 4, 4, 0, 0, 0, 0, 1, 1},
+    {1, 2, 3, 5, 9, 4, 5, 1, 1, 1, 3, 3, 3, 3, 1, 1},
+    {1, 3, 700, 64, 5, 2, 3, 1, 1, 1, 1, 0, 1, 1, 1, 2},
+    {1, 1, 900, 40, 36, 1, 5, 1, 1, 2, 0, 0, 0, 8, 1, 4},
+    {3, 14, 13, 48, 20, 3, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1},
+    {5, 12, 12, 36, 33, 1, 3, 1, 1, 1, 0, 0, 0, 0, 1, 1},
+    {9, 5, 5, 12, 50, 3, 3, 1, 2, 2, 1, 1, 1, 1, 1, 1},
     /* runs of images that do not come out even, more partial sums, larger products */
     {11, 16, 16, 8, 16, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
     {13, 20, 20, 3, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
@@ -267,6 +283,73 @@ TEST(test_dtypes)
             check_pass(configs[i], types[t], TN_CONV_FORWARD, i % 2, i % 4 == 0);
             check_pass(configs[i], types[t], TN_CONV_DATA_GRAD, false, false);
             check_pass(configs[i], types[t], TN_CONV_WEIGHT_GRAD, false, false);
+        }
+    }
+}
+
+/* Windows, strides, dilations, paddings, groups and channels of any kind, of numbers around 0 and far from
+ * it. */
+TEST(test_any_kind)
+{
+    static const tn_dtype types[] = {TN_F32, TN_F32, TN_F32, TN_BF16, TN_F64, TN_F16};
+    static const int channels[] = {1, 1, 2, 3, 5, 8, 12, 16, 17, 32, 48};
+    for (int i = 0, done = 0; done < 90; i++) {
+        const int groups = up_to(4) ? 1 : 1 + (int)up_to(3);
+        const int size[] = {1 + (int)up_to(15), 1 + (int)up_to(15)},
+                  window[] = {1 + (int)up_to(5), 1 + (int)up_to(5)};
+        int v[16] = {1 + (int)up_to(4), size[0], size[1]};
+        v[3] = groups * channels[up_to(11)], v[4] = groups * channels[up_to(11)];
+        v[5] = window[0], v[6] = window[1], v[7] = groups;
+        for (int a = 0; a < 2; a++) {
+            v[8 + a] = up_to(2) ? 1 : 1 + (int)up_to(5);
+            v[10 + 2 * a] = (int)up_to(4), v[11 + 2 * a] = (int)up_to(4);
+            v[14 + a] = up_to(2) ? 1 : 1 + (int)up_to(3);
+        }
+        bool fits = true;
+        for (int a = 0; a < 2; a++)
+            fits = fits && size[a] + v[10 + 2 * a] + v[11 + 2 * a] > v[14 + a] * (window[a] - 1);
+        if (!fits) continue;
+        mean = done % 3 ? 0 : 1;
+        const tn_dtype d = types[done++ % 6];
+        check_pass(v, d, TN_CONV_FORWARD, up_to(2), up_to(2));
+        check_pass(v, d, TN_CONV_DATA_GRAD, false, false);
+        check_pass(v, d, TN_CONV_WEIGHT_GRAD, false, false);
+    }
+    mean = 0;
+}
+
+/* A value that is not finite reaches what is summed from it, and nothing else; the sums of others stand. */
+TEST(test_not_finite)
+{
+    static const int kinds[][16] = {{2, 9, 10, 3, 20, 3, 3, 1, 2, 2, 1, 1, 1, 1, 1, 1},
+                                    {2, 9, 10, 32, 2, 3, 2, 1, 2, 1, 1, 1, 1, 1, 1, 2},
+                                    {2, 5, 3, 6, 34, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1},
+                                    {1, 8, 8, 16, 16, 5, 5, 1, 1, 1, 0, 0, 0, 0, 1, 1}};
+    for (int k = 0; k < 4; k++) {
+        for (int pass = 0; pass < 2; pass++) {
+            layer l = make(kinds[k], TN_F32);
+            const int64_t n = pass ? l.x : l.y, m = pass ? l.y : l.x;
+            float *in0 = random_array(TN_F32, m), *w = random_array(TN_F32, l.w),
+                  *out = random_array(TN_F32, n);
+            double *sum = calloc((size_t)n, sizeof *sum), *size = calloc((size_t)n, sizeof *size);
+            in0[m / 2] = k % 2 ? INFINITY : NAN;
+            l.c.pass = (tn_conv_pass)pass, l.c.in0 = in0, l.c.in1 = w, l.c.out = out;
+            reference(&l, sum, size);
+            tn_cpu_lib *lib;
+            tn_pool *pool;
+            assert_int_equal(tn_cpu_lib_open(&lib), TN_OK);
+            assert_int_equal(tn_pool_open(2, &pool), TN_OK);
+            assert_int_equal(tn_cpu_conv2d(lib, pool, &l.c, NULL, NULL), TN_OK);
+            int64_t odd = 0;
+            for (int64_t i = 0; i < n; i++) {
+                odd += !isfinite(sum[i]);
+                if (isfinite(sum[i]) ? !(fabs(out[i] - sum[i]) <= 1e-5 * (size[i] + 1)) : isfinite(out[i]))
+                    fail_msg("kind %d, pass %d: element %d is %g, not %g", k, pass, (int)i, out[i], sum[i]);
+            }
+            assert_true(odd > 0 && odd < n);
+            tn_pool_close(pool);
+            tn_cpu_lib_close(lib);
+            free(in0), free(w), free(out), free(sum), free(size);
         }
     }
 }

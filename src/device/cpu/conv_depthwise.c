@@ -37,6 +37,7 @@ typedef struct work {
 typedef struct band {
     int64_t image, first, last, ch;
     float *taps;
+    masks counts; /* lanes of channels that the vectors before have not counted: the last one reaches back */
 } band;
 
 #define BODY static inline __attribute__((always_inline)) void
@@ -136,7 +137,8 @@ BODY taps_of(const int count, const int side, const work *v, const band *at, int
     {
         UNROLL for (int b = 0; b < count; b++)
         {
-            ((lanes *)(void *)(at->taps + (r * c->kw + s + i) * c->c + at->ch))[b] += sum[i][b];
+            ((lanes *)(void *)(at->taps + (r * c->kw + s + i) * c->c + at->ch))[b] +=
+                (lanes)((masks)sum[i][b] & at->counts);
         }
     }
 }
@@ -164,7 +166,9 @@ BODY rows(const work *v, int64_t begin, int64_t end)
         int64_t ch = 0;
         for (; ch + BLOCK <= v->c->c; ch += BLOCK) row_of(BLOCK / LANES, v, i / v->h, i % v->h, ch);
         for (; ch + 2 * LANES <= v->c->c; ch += 2 * LANES) row_of(2, v, i / v->h, i % v->h, ch);
-        for (; ch < v->c->c; ch += LANES) row_of(1, v, i / v->h, i % v->h, ch);
+        for (; ch < v->c->c; ch += LANES)
+            row_of(1, v, i / v->h, i % v->h,
+                   tn_min64(ch, v->c->c - LANES)); /* some twice, if they do not fit */
     }
 }
 
@@ -174,14 +178,19 @@ BODY runs(const work *v, int64_t begin, int64_t end)
     for (int64_t i = begin; i < end; i++) {
         float *taps = v->partials + i * c->kh * c->kw * c->c;
         memset(taps, 0, (size_t)(c->kh * c->kw * c->c) * sizeof *taps);
-        band at = {.image = i * v->images, .taps = taps};
+        band at = {.image = i * v->images, .taps = taps, .counts = (masks){0} - 1};
         for (; at.image < tn_min64(c->n, (i + 1) * v->images); at.image++) {
             for (at.first = 0; at.first < c->oh; at.first = at.last) {
                 at.last = tn_min64(c->oh, at.first + BAND);
                 at.ch = 0;
                 for (; at.ch + BLOCK <= c->c; at.ch += BLOCK) weights(BLOCK / LANES, v, &at);
                 for (; at.ch + 2 * LANES <= c->c; at.ch += 2 * LANES) weights(2, v, &at);
-                for (; at.ch < c->c; at.ch += LANES) weights(1, v, &at);
+                for (; at.ch + LANES <= c->c; at.ch += LANES) weights(1, v, &at);
+                if (at.ch == c->c) continue;
+                for (int lane = 0; lane < LANES; lane++) at.counts[lane] = -(lane >= at.ch + LANES - c->c);
+                at.ch = c->c - LANES;
+                weights(1, v, &at);
+                at.counts |= -1;
             }
         }
     }
@@ -216,7 +225,7 @@ static void run(struct tn_pool *pool, work *v, bool whole_runs, int64_t n, int64
 
 bool tn_conv2d_is_depthwise(const tn_conv2d_desc *c)
 {
-    return c->dtype == TN_F32 && c->groups == c->c && c->oc == c->c && c->c % LANES == 0;
+    return c->dtype == TN_F32 && c->groups == c->c && c->oc == c->c && c->c >= LANES;
 }
 
 int tn_conv2d_depthwise(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_errbuf *err)

@@ -8,6 +8,7 @@
  * storage is widened as it is copied or packed. Each element is summed in one order, however the work is cut.
  * Read first: tn_conv2d_plain, then run_bands. */
 #include "conv_windows.h"
+#include "conv_few.h"
 #include "cpu_lib.h"
 #include "pool.h"
 #include "slots.h"
@@ -66,6 +67,27 @@ static void turn(const tn_windows *w, const char *s, int64_t lds, int64_t cols, 
     }
 }
 
+/* Of few results, each one's weights in the order of windows. */
+static void pack_few(const job *v, int64_t group)
+{
+    const tn_windows *w = &v->w;
+    const tn_conv2d_desc *c = w->c;
+    const bool back = c->pass == TN_CONV_DATA_GRAD;
+    float *d = (float *)(void *)v->packed + group * w->to * v->k;
+    for (phase p = {.next = 0}; next_phase(c, &p);) {
+        for (int64_t t = 0; t < p.taps; t++, d += w->from) {
+            const int64_t r = p.y.tap + t / p.x.taps * p.y.tap_step,
+                          s = p.x.tap + t % p.x.taps * p.x.tap_step;
+            const int64_t all = w->taps * (back ? w->to : w->from),
+                          tap = (r * c->kw + s) * (back ? w->to : w->from);
+            const float *from = (const float *)c->in1 + group * (back ? w->from : w->to) * all + tap;
+            for (int64_t o = 0; o < w->to; o++)
+                for (int64_t i = 0; i < w->from; i++)
+                    d[o * v->k + i] = back ? from[i * all + o] : from[o * all + i];
+        }
+    }
+}
+
 /* One panel of one group. */
 static void run_pack(void *arg, int64_t begin, int64_t end)
 {
@@ -75,6 +97,10 @@ static void run_pack(void *arg, int64_t begin, int64_t end)
     const int64_t nr = w->kn->nr, panels = tn_ceil_div(w->to, nr), step = w->from * nr * w->cs;
     for (int64_t u = begin; u < end; u++) {
         const int64_t group = u / panels, j0 = u % panels * nr, cols = tn_min64(nr, w->to - j0);
+        if (w->few) {
+            pack_few(v, group);
+            continue;
+        }
         char *d = v->packed + u * v->k * nr * w->cs;
         if (cols < nr) memset(d, 0, (size_t)(v->k * nr * w->cs));
         for (phase p = {.next = 0}; next_phase(c, &p);) {
@@ -178,6 +204,30 @@ static void windows(const tn_windows *w, strip *s, const char *a, int64_t rows, 
     }
 }
 
+static void few(const job *v, const strip *s, int64_t group, const char *a, int64_t pixels, char *out,
+                int64_t r0, int64_t r1)
+{
+    const tn_windows *w = &v->w;
+    const phase *p = s->p;
+    const float *weights = (const float *)(const void *)v->packed + group * w->to * v->k;
+    tn_few f = {.a = (const float *)(const void *)a + r0 * p->y.apart * w->row,
+                .w = weights + p->first * w->from + r0 * s->row,
+                .bias = s->bias,
+                .out = (float *)(void *)out,
+                .pixels = pixels,
+                .pixel = w->pixel,
+                .out_step = s->out_step,
+                .rows = r1 - r0,
+                .down = p->y.apart * w->row,
+                .columns = s->runs ? 1 : p->x.taps,
+                .along = p->x.apart * w->column,
+                .run = s->runs ? s->row : w->from,
+                .results = w->to,
+                .w_step = v->k,
+                .relu = s->g.relu};
+    tn_few_results(&f);
+}
+
 /* A line of windows, or all patches of a band; narrow results by way of `aside`. */
 static void results(const tn_windows *w, strip *s, const char *a, int64_t pixels, char *out, int64_t r0,
                     int64_t r1)
@@ -239,7 +289,11 @@ static void run_bands(void *arg, int64_t begin, int64_t end)
                         if (r0 == r1) r0 = 0, r1 = 1; /* outside altogether: zeros are as good */
                         at = (h - b.l0 * w->y.step - w->y.low) * w->row + (p.x.first - w->x.low) * w->column;
                     }
-                    results(w, &s, a + at * w->cs, pixels, result(w, &b, &p, l, b.x0) + j * w->es, r0, r1);
+                    char *out = result(w, &b, &p, l, b.x0) + j * w->es;
+                    if (w->few)
+                        few(v, &s, b.group, a + at * w->cs, pixels, out, r0, r1);
+                    else
+                        results(w, &s, a + at * w->cs, pixels, out, r0, r1);
                 }
             }
         }

@@ -2,6 +2,7 @@
  * copy_rows. */
 #include "conv_windows.h"
 
+#include "conv_few.h"
 #include "../../core/int64.h"
 
 #include <string.h>
@@ -75,6 +76,7 @@ void tn_windows_of(tn_windows *w, const tn_conv2d_desc *c)
     w->cs = (int64_t)tn_dtype_size(tn_gemm_compute(c->dtype));
     w->from_all = back ? c->oc : c->c, w->to_all = back ? c->c : c->oc;
     w->from = w->from_all / c->groups, w->to = w->to_all / c->groups;
+    w->few = c->dtype == TN_F32 && w->to <= TN_FEW_RESULTS && w->from % TN_FEW_LANES == 0;
     w->y = span_of(c, 0), w->x = span_of(c, 1);
 }
 
@@ -103,7 +105,7 @@ static void lay_out(tn_windows *w, bool rows, int64_t bytes)
                  waste = products * (double)(up - w->x.count) / (double)w->x.count,
                  copies = (double)w->taps * (COPY + (double)w->from / COPIED);
     const bool narrow = rows ? waste > copies : w->x.count * w->y.count < FEW_PIXELS;
-    w->patches = !w->in_place && whole && (narrow || w->x.step >= window);
+    w->patches = !w->in_place && !(rows && w->few) && whole && (narrow || w->x.step >= window);
     w->column = w->in_place ? w->from_all : w->from;
     w->pixel = w->x.step * w->column;
     if (!w->patches) return;

@@ -39,6 +39,7 @@ typedef struct tn_windows {
     int64_t from, from_all, to, to_all; /* channels of one group and of all: read, and of results */
     int64_t taps;
     tn_conv_span y, x;
+    bool few; /* results have so few channels that vectors go along the windows: conv_few.h */
     bool in_place, patches;
     int64_t column, row; /* elements from one column to the next, from one row to the next */
     int64_t pixel;       /* from one pixel's window to the next one's */

@@ -195,8 +195,7 @@ int tn_cpu_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c
                      : lib->impl == TN_CPU_TILES_4 ? 4
                                                    : 0;
     const bool ours =
-        lib->impl == TN_CPU_PLAIN || (lib->impl == TN_CPU_AUTO && tn_conv2d_is_product(&d) && d.groups == 1 &&
-                                      (d.dtype == TN_F32 || d.dtype == TN_F64));
+        lib->impl == TN_CPU_PLAIN || (lib->impl == TN_CPU_AUTO && (d.dtype == TN_F32 || d.dtype == TN_F64));
     if (tn_conv2d_is_depthwise(&d) && lib->impl == TN_CPU_AUTO)
         s = tn_conv2d_depthwise(lib, pool, &d, err);
     else if (tile)
