@@ -21,6 +21,11 @@ int fu_emit_all(fu_ctx *c);
 int fu_list_values(fu_ctx *c);
 
 /* ---- begin.c ---- */
+/* Marks the groups that means over ranks need, and theirs. scratch: of all groups. */
+void fu_mark_means(fu_ctx *c, int *scratch);
+/* order: groups as they are to run; what a wait for other ranks does not need moves ahead of the wait, and
+ * behind what it waits for. */
+void fu_wait_late(fu_ctx *c, int *order, int n);
 int fu_begin_early(fu_ctx *c);
 
 /* ---- verify_steps.c ---- */

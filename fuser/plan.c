@@ -62,7 +62,8 @@ static int emit_group(fu_ctx *c, const fu_group *g)
 }
 
 /* Groups that wait for no other are a heap: the one with the oldest last node is on top, so that values stay
- * short-lived; of two with the same one the newer. */
+ * short-lived; of two with the same one the newer. What means over ranks need goes first: weights move when
+ * all are there. */
 typedef struct queue {
     int *left, *waits; /* of each group: how many waits are not over; the first who waits for it, or -1 */
     struct wait {
@@ -76,6 +77,7 @@ static bool goes_first(const fu_ctx *c, int g, int h)
 {
     const fu_group *a = &c->group[g], *b = &c->group[h];
     const int x = a->member[a->n - 1], y = b->member[b->n - 1];
+    if ((a->mark == c->mark) != (b->mark == c->mark)) return a->mark == c->mark;
     return x != y ? x < y : g > h;
 }
 
@@ -140,15 +142,23 @@ int fu_emit_all(fu_ctx *c)
         most += c->group[g].dead ? 0 : c->group[g].n;
     }
     p->node_of = tn_arena_alloc(&p->arena, (size_t)(most + c->n_lookup) * sizeof *p->node_of);
-    if (!p->node_of || !queue_open(c, &q)) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
+    int *order = tn_arena_alloc(&c->arena, ((size_t)c->n_group + 1) * sizeof *order);
+    if (!p->node_of || !order) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
     int checks = c->n_lookup ? fu_find_first(c) : 0;
     if (!checks) checks = fu_emit_checks(c);
     if (checks) return checks;
-    for (; left; left--) {
+    fu_mark_means(c, order);
+    if (!queue_open(c, &q)) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
+    for (int n = 0; n < left; n++) {
         if (!q.n)
             return fu_fail(c, TN_E_UNSUPPORTED, "values before and after an assignment are both needed");
-        const int at = pop_ready(c, &q);
-        const fu_group *g = &c->group[at];
+        const int at = order[n] = pop_ready(c, &q);
+        for (int w = q.waits[at]; w >= 0; w = q.wait[w].next)
+            if (!--q.left[q.wait[w].group]) push_ready(c, &q, q.wait[w].group);
+    }
+    fu_wait_late(c, order, left);
+    for (int n = 0; n < left; n++) {
+        const fu_group *g = &c->group[order[n]];
         int before = p->n_step;
         int r = emit_group(c, g);
         if (r) return r;
@@ -158,8 +168,6 @@ int fu_emit_all(fu_ctx *c)
             p->step[s].early = g->early;
         }
         for (int i = 0; i < g->n; i++) p->node_of[listed++] = g->member[i];
-        for (int w = q.waits[at]; w >= 0; w = q.wait[w].next)
-            if (!--q.left[q.wait[w].group]) push_ready(c, &q, q.wait[w].group);
     }
     return 0;
 }
