@@ -156,11 +156,25 @@ hidden() { # by the second time kernels are there; without any optimising they s
 check means_are_hidden_behind_backward hidden
 
 large() { # that is made before the small ones ahead of it does not wait for them
-    PMI_SIZE=2 TENSOR_MPI=$tmp/slow.so "$BUILD/tensor" explain "$BUILD/mnist_cnn" --batch 4 --threads 1 --steps 2 --quiet >"$tmp/explained" || return
+    PMI_SIZE=2 TENSOR_MPI=$tmp/slow.so "$BUILD/tensor" explain "$BUILD/mnist_cnn" --batch 4 --threads 1 --steps 2 --quiet \
+        --log "$tmp/log" >"$tmp/explained" || return
     sed -n '/^ranks: 2/,$p' "$tmp/explained"
     awk '/ behind launch / { at = $10 + 0; if ($1 > most) { most = $1; of = at } if (at > last) last = at } END { exit !(most > 6 && of < last) }' "$tmp/explained"
 }
 check a_large_gradient_does_not_wait_for_small_ones large
+
+meets() { # four times for the two sums of two batch norms there and back, and once for the loss: 9 means, some with work beside them
+    sed -n '/^ranks: 2/,$p' "$tmp/explained"
+    awk '/ behind launch / && $1 < 0.005 { n++; if (!seen[$10]++) { places++; beside += $13 > $10 + 1 } }
+        END { exit !(n == 9 && places == 5 && beside >= 3) }' "$tmp/explained"
+}
+check two_sums_of_a_batch_norm_are_one_meeting meets
+
+ahead() { # of the update, as else all weights and moments would have to be saved
+    grep 'ranks_mean\|adamw' "$tmp/explained"
+    awk '/ranks_mean  *mean_over_ranks/ { mean = NR } /adamw_elements/ { update = NR } END { exit !(mean && mean < update) }' "$tmp/explained"
+}
+check a_logged_mean_is_ahead_of_the_update ahead
 
 sent() { # as predicted for a network that takes 10 us for 4 bytes, in each of 7 steps
     SLOW_NS=10000 PMI_SIZE=2 TENSOR_MPI=$tmp/slow.so TENSOR_NETWORK=0,0.0004 "$drill" gpt "$tmp/slow" >"$tmp/explained" 2>"$tmp/said" || return
