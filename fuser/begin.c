@@ -94,9 +94,11 @@ static bool makes_mean(const fu_ctx *c, const fu_group *g)
 void fu_mark_means(fu_ctx *c, int *scratch)
 {
     int n = 0;
+    bool any = false;
+    for (int g = 0; g < c->n_group; g++) any = any || makes_mean(c, &c->group[g]);
     c->mark++;
     for (int g = 0; g < c->n_group; g++) {
-        if (!makes_mean(c, &c->group[g]) || c->group[g].mark == c->mark) continue;
+        if ((any && !makes_mean(c, &c->group[g])) || c->group[g].mark == c->mark) continue;
         c->group[g].mark = c->mark;
         scratch[n++] = g;
         while (n) {

@@ -21,7 +21,8 @@ int fu_emit_all(fu_ctx *c);
 int fu_list_values(fu_ctx *c);
 
 /* ---- begin.c ---- */
-/* Marks the groups that means over ranks need, and theirs. scratch: of all groups. */
+/* Marks the groups that means over ranks need, and theirs; where there are none, all. scratch: of all groups.
+ */
 void fu_mark_means(fu_ctx *c, int *scratch);
 /* order: groups as they are to run; what a wait for other ranks does not need moves ahead of the wait, and
  * behind what it waits for. */

@@ -62,8 +62,8 @@ static int emit_group(fu_ctx *c, const fu_group *g)
 }
 
 /* Groups that wait for no other are a heap: the one with the oldest last node is on top, so that values stay
- * short-lived; of two with the same one the newer. What means over ranks need goes first: weights move when
- * all are there. */
+ * short-lived; of two with the same one the newer. What assigns, and no mean over ranks needs, goes last:
+ * weights move when all means are there. */
 typedef struct queue {
     int *left, *waits; /* of each group: how many waits are not over; the first who waits for it, or -1 */
     struct wait {
@@ -73,11 +73,20 @@ typedef struct queue {
     int *heap, n;
 } queue;
 
+static bool goes_last(const fu_ctx *c, int g)
+{
+    const fu_group *a = &c->group[g];
+    bool assigns = false;
+    if (a->mark == c->mark) return false;
+    for (int i = 0; i < a->n; i++) assigns = assigns || tn_node_written(c->node[a->member[i]].t);
+    return assigns;
+}
+
 static bool goes_first(const fu_ctx *c, int g, int h)
 {
     const fu_group *a = &c->group[g], *b = &c->group[h];
     const int x = a->member[a->n - 1], y = b->member[b->n - 1];
-    if ((a->mark == c->mark) != (b->mark == c->mark)) return a->mark == c->mark;
+    if (goes_last(c, g) != goes_last(c, h)) return goes_last(c, h);
     return x != y ? x < y : g > h;
 }
 

@@ -78,7 +78,7 @@ astray() { # DRILL WHO PATTERN..: those who say it, and what
     grep "^$1 " "$tmp/drills"
     for rank in $2; do grep -q "^$1 $rank: .*$3" "$tmp/drills" || return 1; done
 }
-all="label label_first label_eager call shape full gone skipped seed data"
+all="label label_first label_eager infinite call shape full gone skipped seed data"
 check each_drill_ends run 3 "$drill" $all
 cp "$tmp/check.log" "$tmp/drills"
 TENSOR_COMM_TIMEOUT=2 run 3 "$drill" silent >>"$tmp/drills" 2>"$tmp/noise"
@@ -86,7 +86,9 @@ TENSOR_COMM_TIMEOUT=2 messages run 3 "$drill" silent 2>"$tmp/noise" | sed 's/^si
 for mode in label label_first label_eager; do
     check ${mode}_is_refused_on_all astray $mode "0 1 2" "cross_entropy at .*drill.c:[0-9]*: labels.5. is 77"
 done
+check infinite_is_refused_on_all_in_checked_mode astray infinite "0 2" "rank 1: cross_entropy at .*drill.c:[0-9]*: the loss is -*nan; .* came out of mul at drill.c"
 check goes_on_after_a_refused_step astray label "0 1 2" "goes on"
+check goes_on_after_an_infinite_one astray infinite "0 1 2" "goes on"
 check another_call_is_named astray call "0 1 2" "rank 1 has recorded another step than rank 0: call 2 is relu at drill.c:[0-9]*, on rank 0 abs at drill.c:[0-9]*"
 check other_parameters_are_named astray shape "0 1 2" "rank 1 has other parameters than rank 0: number 1 is in.weight f32 .15, 12., on rank 0 in.weight f32 .16, 12."
 check another_seed_is_named astray seed "0 1 2" "rank 1 has another loader_open than rank 0: line 1 is .*shuffled, seed 4, on rank 0 .*shuffled, seed 3"
