@@ -109,13 +109,27 @@ check without_the_plugin_there_is_no_session without
 # ---- an example, as it is ----
 
 gpt() {
-    set -- --threads 1 --steps 12 --layers 2 --dim 64 --ctx 32 --quiet --sample 0
-    "$BUILD/gpt" "$@" --batch 8 --log "$tmp/one.jsonl" && run 2 "$BUILD/gpt" "$@" --batch 4 --log "$tmp/two.jsonl" >"$tmp/said" &&
-        [ "$(grep -c '^validation loss' "$tmp/said")" -eq 1 ] || return
-    for n in one two; do sed 's/.*"loss":\([0-9.]*\).*/\1/' "$tmp/$n.jsonl" >"$tmp/$n.loss"; done
-    paste "$tmp/one.loss" "$tmp/two.loss" | awk '{ print; d = $1 / $2 - 1; if (d > 1e-5 || d < -1e-5) bad = 1 } END { exit bad || NR != 12 }'
+    set -- --threads 1 --steps 50 --layers 2 --dim 64 --ctx 16 --quiet --sample 0
+    "$BUILD/gpt" "$@" --batch 8 --log "$tmp/1.jsonl" && run 2 "$BUILD/gpt" "$@" --batch 4 --log "$tmp/2.jsonl" >"$tmp/said" &&
+        run 4 "$BUILD/gpt" "$@" --batch 2 --log "$tmp/4.jsonl" && [ "$(grep -c '^validation loss' "$tmp/said")" -eq 1 ] && losses 1 2 && losses 1 4
+}
+losses() { # RANKS RANKS: of 50 steps, which are as one process has them
+    for n in "$@"; do sed 's/.*"loss":\([0-9.]*\).*/\1/' "$tmp/$n.jsonl" >"$tmp/$n.loss"; done
+    paste "$tmp/$1.loss" "$tmp/$2.loss" | awk '{ print; d = $1 / $2 - 1; if (!(d < 1e-5 && d > -1e-5)) bad = 1 } END { exit bad || NR != 50 }'
 }
 check gpt_runs_as_it_is gpt
+
+cnn() { # by the example's rate it agrees for 30 steps: docs/distributed.md
+    set -- --threads 1 --steps 50 --quiet --lr 1e-4
+    "$BUILD/mnist_cnn" "$@" --batch 16 --log "$tmp/1.jsonl" && run 2 "$BUILD/mnist_cnn" "$@" --batch 8 --log "$tmp/2.jsonl" && losses 1 2
+}
+check mnist_cnn_runs_as_it_is cnn
+
+explained() { # by the tool, for which the first rank tells
+    run 2 "$BUILD/tensor" explain "$BUILD/gpt" --threads 1 --steps 2 --layers 1 --dim 32 --ctx 8 --quiet --sample 0 >"$tmp/said" &&
+        grep -c '^ranks: 2 by ' "$tmp/said" | grep -qx 1
+}
+check ranks_are_explained explained
 
 forecast() { # of the process that was alone: for 1 to 1,024 ranks, each number of which is no faster than the one before
     TENSOR_NETWORK=20,1.25 "$drill" gpt "$tmp/one" >"$tmp/one.txt" || return
