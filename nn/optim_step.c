@@ -280,9 +280,8 @@ static void note_unused(tn_optim *o)
         tn_warn(
             o->s,
             "%s: before each of the last %d updates came %llu step%s with a tn_backward and no "
-            "tn_optim_step: "
-            "gradients end with their step, so that these were never used. For the mean over %llu steps make "
-            "the optimizer with .accumulate = %llu and call tn_optim_step in each",
+            "tn_optim_step: gradients end with their step, so that these were never used. For the mean over "
+            "%llu steps make the optimizer with .accumulate = %llu and call tn_optim_step in each",
             o->method->name, (int)TIMES, (unsigned long long)unused, unused > 1 ? "s" : "",
             (unsigned long long)unused + 1, (unsigned long long)unused + 1);
     st->used.step = now.steps + 1;

@@ -47,8 +47,7 @@ void tn_nn_scale_settle(tn_session *s, nn_state *st)
     if (++c->in_a_row == LEFT_OUT)
         tn_warn(s,
                 "loss scaling: %d steps in a row had gradients that are infinite or NaN and changed nothing; "
-                "the loss "
-                "is multiplied by %g now",
+                "the loss is multiplied by %g now",
                 (int)LEFT_OUT, c->factor);
 }
 

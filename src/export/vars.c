@@ -39,18 +39,13 @@ bool ex_is_reserved(const char *name)
         "saved index_fault count_at main "
         /* C, C++, their macros of small letters, and the types and macros of the headers included */
         "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const "
-        "const_cast "
-        "constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern "
-        "false float "
-        "for friend goto if inline int linux long mutable namespace new noexcept not not_eq nullptr operator "
-        "or or_eq "
-        "private protected public register reinterpret_cast restrict return short signed sizeof static "
-        "static_assert "
-        "static_cast struct switch template this thread_local throw true try typedef typeid typename typeof "
-        "union unix "
-        "unsigned using virtual void volatile wchar_t while xor xor_eq NULL offsetof size_t ptrdiff_t "
-        "max_align_t "
-        "memcpy memset memmove memcmp ";
+        "const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit "
+        "export extern false float for friend goto if inline int linux long mutable namespace new noexcept "
+        "not not_eq nullptr operator or or_eq private protected public register reinterpret_cast restrict "
+        "return short signed sizeof static static_assert static_cast struct switch template this "
+        "thread_local throw true try typedef typeid typename typeof union unix unsigned using virtual void "
+        "volatile wchar_t while xor xor_eq NULL offsetof size_t ptrdiff_t max_align_t memcpy memset memmove "
+        "memcmp ";
     const size_t n = strlen(name);
     for (const char *w = words; (w = strstr(w, name)); w += n)
         if (w[-1] == ' ' && w[n] == ' ') return true;

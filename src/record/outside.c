@@ -105,9 +105,8 @@ static void look(tn_session *s)
         s->outside.told_bytes = bytes;
         tn_warn(s,
                 "%d results of operators outside of steps have piled up, %zu bytes, %d of them by %s: they "
-                "live until a "
-                "step begins. Put tn_step_begin and tn_step_end, or tn_scope_begin and tn_scope_end, around "
-                "what belongs together, such as a request, or tn_free each of them",
+                "live until a step begins. Put tn_step_begin and tn_step_end, or tn_scope_begin and "
+                "tn_scope_end, around what belongs together, such as a request, or tn_free each of them",
                 n, bytes, most, TN_NOTE_WHERE(&call));
     }
     tn_free_mem(list);

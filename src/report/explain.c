@@ -267,8 +267,7 @@ void tn_explain_text(tn_session *s, const tn_view *v, tn_growing *t)
         return;
     }
     tn_put(t,
-           "\nstep %llu (%s): kernels before -> after fusing, MB moved before -> after, saved, "
-           "predicted ms",
+           "\nstep %llu (%s): kernels before -> after fusing, MB moved before -> after, saved, predicted ms",
            (unsigned long long)v->log->number, tn_view_which(v));
     tn_put(t, v->total.ms >= 0 ? ", time, share of the speed of a copy of as many bytes\n" : "\n");
     put_sums(v, t, "all", &v->total);

@@ -155,8 +155,7 @@ static void put_roofline(const tn_view *v, tn_growing *t)
         t,
         "<text x=%d y=%d text-anchor=end>operations a byte moved</text><text x=%d y=%d>GFLOP/s</text></svg>\n"
         "<p>Line: the bandwidth of a copy, and the fastest launch of this step. Area: share of the time. "
-        "Blue: "
-        "forward, orange: backward.</p>\n",
+        "Blue: forward, orange: backward.</p>\n",
         RIGHT, HEIGHT - 6, LEFT + 6, TOP + 10);
 }
 
@@ -166,8 +165,7 @@ static void put_sums(const tn_view *v, tn_growing *t, const tn_sums *s)
 {
     tn_put(t,
            "<td class=n title=kernels>%d &rarr; %d<td class=n title=MB>%.2f &rarr; %.2f<td class=n title='MB "
-           "saved'>%.2f"
-           "<td class=n title='ms predicted'>%.3f",
+           "saved'>%.2f<td class=n title='ms predicted'>%.3f",
            s->before, s->kernels, mb(s->bytes_before), mb(s->bytes), mb(s->bytes_before - s->bytes),
            s->predicted_ms);
     if (v->total.ms < 0) return;
@@ -218,12 +216,10 @@ static void put_group(const tn_view *v, tn_growing *t, int row, bool backward)
 
 static void put_groups(const tn_view *v, tn_growing *t)
 {
-    tn_put(t,
-           "<h2>Groups</h2>\n<p>f' is the gradient of f. Before &rarr; after fusing; before: "
-           "each call by itself. A click on a kernel shows its source.</p>\n<div class=w><table><tr><th "
-           "class=n>#<th>"
-           "<th>operators, layers, lines, kernel<th class=n>kernels<th class=n>MB moved<th class=n>saved<th "
-           "class=n>ms predicted");
+    tn_put(t, "<h2>Groups</h2>\n<p>f' is the gradient of f. Before &rarr; after fusing; before: each call by "
+              "itself. A click on a kernel shows its source.</p>\n<div class=w><table><tr><th "
+              "class=n>#<th><th>operators, layers, lines, kernel<th class=n>kernels<th class=n>MB moved<th "
+              "class=n>saved<th class=n>ms predicted");
     if (v->total.ms >= 0) tn_put(t, "<th class=n>ms<th class=n>of a copy<th>time");
     tn_put(t, "</tr>\n");
     for (int r = 0; r < v->n_row; r++) {
@@ -254,10 +250,9 @@ static void put_ledger(const tn_view *v, tn_growing *t)
 
 static void put_boundaries(const tn_view *v, tn_growing *t)
 {
-    tn_put(t, "<h2>Boundaries</h2>\n<p>Where a kernel ends and a value goes through "
-              "memory.</p>\n<div class=w><table><tr><th>from"
-              "<th>to<th>reason<th>what would help<th class=n>values<th class=n>MB<th "
-              "class=n>ms it costs</tr>\n");
+    tn_put(t, "<h2>Boundaries</h2>\n<p>Where a kernel ends and a value goes through memory.</p>\n<div "
+              "class=w><table><tr><th>from<th>to<th>reason<th>what would help<th class=n>values<th "
+              "class=n>MB<th class=n>ms it costs</tr>\n");
     tn_boundary rest;
     const int told = tn_view_told(v, &rest);
     TN_EACH(b, v->boundary, told) {

@@ -286,8 +286,7 @@ void tn_ranks_html(tn_session *s, const tn_view *v, tn_growing *t)
         for (int k = 0; k < w.n; k++)
             tn_put(t,
                    "<tr><td class=n title=MB>%.3f<td class=n title='ms begins'>%.3f<td class=n title='ms "
-                   "ends'>%.3f"
-                   "<td class=n title='is behind'>%d<td class=n title='is for'>%d</tr>\n",
+                   "ends'>%.3f<td class=n title='is behind'>%d<td class=n title='is for'>%d</tr>\n",
                    (double)w.list[k].bytes * 1e-6, w.list[k].begin, w.list[k].end, w.list[k].after + 1,
                    w.list[k].until + 1);
         tn_put(t, "</table></div>\n<p>Predicted, each rank with this batch:</p>\n<div class=w><table><tr>"
