@@ -196,13 +196,12 @@ TN_DEFINE(tn_tensor *, cache_attention, c ? tn_session_of(c->k) : NULL, (c, q, k
 {
     if (!c || !q || !k || !v) return NULL;
     const int64_t t = tn_dim(q, -2);
-    if (t < 0 || at < 0 || at > c->capacity - t || tn_dim(k, -2) != t) {
-        tn_fail(tn_session_of(c->k), TN_E_INDEX, "cache_attention",
-                "%lld queries and %lld keys at %lld, in a cache of %lld: wanted as many of both, and room "
-                "for them",
-                (long long)t, (long long)tn_dim(k, -2), (long long)at, (long long)c->capacity);
-        return NULL;
-    }
+    if (t < 0 || at < 0 || at > c->capacity - t || tn_dim(k, -2) != t)
+        return tn_nn_fail(
+            tn_session_of(c->k), TN_E_INDEX, "cache_attention",
+            "%lld queries and %lld keys at %lld, in a cache of %lld: wanted as many of both, and room "
+            "for them",
+            (long long)t, (long long)tn_dim(k, -2), (long long)at, (long long)c->capacity);
     tn_tensor *rows = tn_add_scalar(tn_slice(c->places, 0, 0, t, 1), tn_number_i(at));
     if (tn_assign_rows(c->k, 2, rows, k) || tn_assign_rows(c->v, 2, rows, v)) return NULL;
     const tn_sdpa_options o = {.mask = tn_le(c->places, tn_unsqueeze(rows, 1)), .size = sizeof(o)};

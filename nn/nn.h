@@ -53,6 +53,8 @@ void tn_nn_drop(tn_session *s, void *p);
 /* scale.c: a buffer is about to be assigned to, in a step that may yet be left out. False: no memory,
  * reported. */
 bool tn_nn_scale_moves(tn_session *s, tn_tensor *target);
+/* state.c: tn_fail for functions that return a pointer: NULL. */
+void *tn_nn_fail(tn_session *s, int status, const char *op, const char *fmt, ...) TN_FORMAT(4, 5);
 static inline tn_stats tn_nn_stats(const tn_session *s)
 {
     tn_stats v = {.size = sizeof(v)};

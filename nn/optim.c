@@ -109,17 +109,14 @@ tn_optim *tn_nn_optim_new(tn_session *s, const nn_method *method, tn_params para
     const char *op = method->name;
     int n = params.n < 0 ? tn_param_count(s) : params.n;
     if (tn_error(s)) return NULL;
-    if (tn_nn_bad_number(lr) || tn_nn_bad_number(weight_decay) || accumulate < 0) {
-        tn_fail(s, TN_E_ARG, op, "lr %g, weight_decay %g and accumulate %d must be finite and not below 0",
-                lr, weight_decay, accumulate);
-        return NULL;
-    }
-    if (n < 1 || (params.n >= 0 && !params.list)) {
-        tn_fail(s, TN_E_ARG, op, "%s",
-                params.n < 0 ? "the session has no parameters yet: make the layers first"
-                             : "there are no parameters to optimize: the list is empty");
-        return NULL;
-    }
+    if (tn_nn_bad_number(lr) || tn_nn_bad_number(weight_decay) || accumulate < 0)
+        return tn_nn_fail(s, TN_E_ARG, op,
+                          "lr %g, weight_decay %g and accumulate %d must be finite and not below 0", lr,
+                          weight_decay, accumulate);
+    if (n < 1 || (params.n >= 0 && !params.list))
+        return tn_nn_fail(s, TN_E_ARG, op, "%s",
+                          params.n < 0 ? "the session has no parameters yet: make the layers first"
+                                       : "there are no parameters to optimize: the list is empty");
     tn_optim *o = tn_nn_own(s, sizeof(*o), destroy, op);
     if (!o) return NULL;
     o->s = s;

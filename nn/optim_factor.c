@@ -44,10 +44,8 @@ static tn_tensor *make_column(const tn_optim *o, const nn_row *r, nn_quantity q)
     const tn_dtype d = test ? TN_BOOL : r->dtype;
     const size_t size = tn_dtype_size(d);
     unsigned char *host = tn_calloc((size_t)n, size);
-    if (!host) {
-        tn_fail(o->s, TN_E_NOMEM, o->method->name, "no memory for %lld blocks", (long long)n);
-        return NULL;
-    }
+    if (!host)
+        return tn_nn_fail(o->s, TN_E_NOMEM, o->method->name, "no memory for %lld blocks", (long long)n);
     for (int i = 0; i < o->n; i++) {
         const nn_optim_entry *e = &o->entries[i];
         int64_t b = e->first / NN_BLOCK - first, end = b + tn_nn_blocks(e);
@@ -77,10 +75,8 @@ tn_tensor *tn_nn_column(const tn_optim *o, nn_row *r, nn_quantity q)
     bool same = c->vector != NULL;
     for (int i = 0; i < o->n && same; i++) same = c->value[i] == value_of(o, &o->entries[i], q);
     if (same) return c->vector;
-    if (!c->value && !(c->value = tn_malloc((size_t)o->n * sizeof(*c->value)))) {
-        tn_fail(o->s, TN_E_NOMEM, o->method->name, "no memory for %d numbers", o->n);
-        return NULL;
-    }
+    if (!c->value && !(c->value = tn_malloc((size_t)o->n * sizeof(*c->value))))
+        return tn_nn_fail(o->s, TN_E_NOMEM, o->method->name, "no memory for %d numbers", o->n);
     tn_free(c->vector);
     tn_tensor *made = make_column(o, r, q);
     c->vector = tn_keep(made);

@@ -390,10 +390,8 @@ TN_DEFINE(tn_tensor *, clip_grad_norm, o ? o->s : NULL, (o, max_norm), tn_optim 
     static const char op[] = "clip_grad_norm";
     if (!o) return NULL;
     o->norm = NULL;
-    if (!(max_norm >= 0 && max_norm - max_norm == 0)) {
-        tn_fail(o->s, TN_E_ARG, op, "max_norm %g must be finite and not below 0", max_norm);
-        return NULL;
-    }
+    if (!(max_norm >= 0 && max_norm - max_norm == 0))
+        return tn_nn_fail(o->s, TN_E_ARG, op, "max_norm %g must be finite and not below 0", max_norm);
     if (tn_error(o->s)) return NULL;
     o->unscale = tn_nn_unscale(o->s) * tn_rank_weight(o->s);
     if (!tn_nn_optim_waits(o)) tn_nn_optim_settle(o);

@@ -99,12 +99,10 @@ static tn_optim *adam_new(tn_session *s, const nn_method *method, tn_params para
     const double number[NN_NUMBERS] = {
         [BETA1] = beta(o->beta1, 0.9), [BETA2] = beta(o->beta2, 0.999), [EPS] = o->eps != 0 ? o->eps : 1e-8};
     if (!s) return NULL;
-    if (!(number[BETA1] < 1 && number[BETA2] < 1) || tn_nn_bad_number(number[EPS])) {
-        tn_fail(s, TN_E_ARG, method->name,
-                "beta1 %g and beta2 %g must be below 1, eps %g finite and not below 0", number[BETA1],
-                number[BETA2], number[EPS]);
-        return NULL;
-    }
+    if (!(number[BETA1] < 1 && number[BETA2] < 1) || tn_nn_bad_number(number[EPS]))
+        return tn_nn_fail(s, TN_E_ARG, method->name,
+                          "beta1 %g and beta2 %g must be below 1, eps %g finite and not below 0",
+                          number[BETA1], number[BETA2], number[EPS]);
     return tn_nn_optim_new(s, method, params, o->lr, o->weight_decay, o->accumulate, o->shard, number);
 }
 
@@ -165,12 +163,10 @@ TN_DEFINE(tn_optim *, rmsprop, s, (s, params, options), tn_session *s, tn_params
                                        [RMS_EPS] = o->eps != 0 ? o->eps : 1e-8,
                                        [RMS_MOMENTUM] = o->momentum};
     if (!s) return NULL;
-    if (!(number[ALPHA] < 1) || tn_nn_bad_number(number[RMS_EPS]) || tn_nn_bad_number(o->momentum)) {
-        tn_fail(s, TN_E_ARG, "rmsprop",
-                "alpha %g must be below 1, eps %g and momentum %g finite and not below 0", number[ALPHA],
-                number[RMS_EPS], o->momentum);
-        return NULL;
-    }
+    if (!(number[ALPHA] < 1) || tn_nn_bad_number(number[RMS_EPS]) || tn_nn_bad_number(o->momentum))
+        return tn_nn_fail(s, TN_E_ARG, "rmsprop",
+                          "alpha %g must be below 1, eps %g and momentum %g finite and not below 0",
+                          number[ALPHA], number[RMS_EPS], o->momentum);
     return tn_nn_optim_new(s, &methods[o->centered][o->momentum > 0], params, o->lr != 0 ? o->lr : 1e-2,
                            o->weight_decay, o->accumulate, o->shard, number);
 }
@@ -199,11 +195,9 @@ TN_DEFINE(tn_optim *, adagrad, s, (s, params, options), tn_session *s, tn_params
     NN_OPTIONS(tn_adagrad_options, o, options);
     const double number[NN_NUMBERS] = {[LR_DECAY] = o->lr_decay, [ADA_EPS] = o->eps != 0 ? o->eps : 1e-10};
     if (!s) return NULL;
-    if (tn_nn_bad_number(o->lr_decay) || tn_nn_bad_number(number[ADA_EPS])) {
-        tn_fail(s, TN_E_ARG, "adagrad", "lr_decay %g and eps %g must be finite and not below 0", o->lr_decay,
-                number[ADA_EPS]);
-        return NULL;
-    }
+    if (tn_nn_bad_number(o->lr_decay) || tn_nn_bad_number(number[ADA_EPS]))
+        return tn_nn_fail(s, TN_E_ARG, "adagrad", "lr_decay %g and eps %g must be finite and not below 0",
+                          o->lr_decay, number[ADA_EPS]);
     return tn_nn_optim_new(s, &adagrad, params, o->lr != 0 ? o->lr : 1e-2, o->weight_decay, o->accumulate,
                            o->shard, number);
 }
@@ -228,10 +222,9 @@ TN_DEFINE(tn_optim *, lion, s, (s, params, options), tn_session *s, tn_params pa
     NN_OPTIONS(tn_adam_options, o, options);
     const double number[NN_NUMBERS] = {[MIX] = beta(o->beta1, 0.9), [KEEP] = beta(o->beta2, 0.99)};
     if (!s) return NULL;
-    if (!(number[MIX] < 1 && number[KEEP] < 1)) {
-        tn_fail(s, TN_E_ARG, "lion", "beta1 %g and beta2 %g must be below 1", number[MIX], number[KEEP]);
-        return NULL;
-    }
+    if (!(number[MIX] < 1 && number[KEEP] < 1))
+        return tn_nn_fail(s, TN_E_ARG, "lion", "beta1 %g and beta2 %g must be below 1", number[MIX],
+                          number[KEEP]);
     return tn_nn_optim_new(s, &lion, params, o->lr != 0 ? o->lr : 1e-4, o->weight_decay, o->accumulate,
                            o->shard, number);
 }
@@ -261,9 +254,7 @@ TN_DEFINE(tn_optim *, ema, s, (s, params, options), tn_session *s, tn_params par
     NN_OPTIONS(tn_ema_options, o, options);
     const double number[NN_NUMBERS] = {[EMA_DECAY] = beta(o->decay, 0.999)};
     if (!s) return NULL;
-    if (!(number[EMA_DECAY] < 1)) {
-        tn_fail(s, TN_E_ARG, "ema", "decay %g must be below 1", number[EMA_DECAY]);
-        return NULL;
-    }
+    if (!(number[EMA_DECAY] < 1))
+        return tn_nn_fail(s, TN_E_ARG, "ema", "decay %g must be below 1", number[EMA_DECAY]);
     return tn_nn_optim_new(s, &ema, params, 1, 0, 1, o->shard, number);
 }

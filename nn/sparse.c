@@ -20,11 +20,10 @@ tn_tensor *tn_nn_sparse_lookup(tn_embed *e, tn_tensor *index)
     if (!rows || !tn_is_training(s)) return rows;
     if (e->step != tn_nn_stats(s).steps) e->lookups = 0;
     e->step = tn_nn_stats(s).steps;
-    if (e->lookups == TN_LOOKUPS) {
-        tn_fail(s, TN_E_STATE, "embedding_forward", "'%s' is looked up more than %d times in a step",
-                tn_name(e->weight), (int)TN_LOOKUPS);
-        return NULL;
-    }
+    if (e->lookups == TN_LOOKUPS)
+        return tn_nn_fail(s, TN_E_STATE, "embedding_forward",
+                          "'%s' is looked up more than %d times in a step", tn_name(e->weight),
+                          (int)TN_LOOKUPS);
     if (tn_requires_grad(rows, true)) return NULL;
     e->index[e->lookups] = index;
     e->rows[e->lookups++] = rows;

@@ -54,10 +54,7 @@ void *tn_nn_own(tn_session *s, size_t bytes, void (*destroy_fn)(void *), const c
     nn_state *st = tn_nn_state(s);
     if (!st) return NULL;
     struct nn_block *b = tn_calloc(1, sizeof(*b) + bytes);
-    if (!b) {
-        tn_fail(s, TN_E_NOMEM, op, "no memory for %zu bytes", bytes);
-        return NULL;
-    }
+    if (!b) return tn_nn_fail(s, TN_E_NOMEM, op, "no memory for %zu bytes", bytes);
     b->destroy = destroy_fn;
     b->next = st->blocks;
     st->blocks = b;
@@ -75,6 +72,17 @@ void tn_nn_drop(tn_session *s, void *p)
 }
 
 /* ---- small things ---- */
+
+void *tn_nn_fail(tn_session *s, int status, const char *op, const char *fmt, ...)
+{
+    char text[400];
+    va_list args;
+    va_start(args, fmt);
+    tn_vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    tn_fail(s, status, op, "%s", text);
+    return NULL;
+}
 
 double tn_nn_seconds(void)
 {

@@ -145,20 +145,17 @@ static bool parse(tn_graph *g, const char *equation, int n, tn_tensor **in, term
         for (const char *c = out; good && *c; c++) {
             int times = 0;
             for (int i = 0; i < n; i++) times += has(t[i].letter, *c);
-            if (!times) {
-                tn_error_set(g, TN_E_ARG, "'%s': '%c' of the result stands in no operand", equation, *c);
-                return false;
-            }
+            if (!times)
+                return tn_error_set(g, TN_E_ARG, "'%s': '%c' of the result stands in no operand", equation,
+                                    *c) != NULL;
         }
     }
-    if (!good) {
-        tn_error_set(
-            g, TN_E_ARG,
-            "'%s' does not name the axes of %d tensors: wanted letters for each, no letter twice in one, "
-            "as in \"bij,bjk->bik\"",
-            equation, n);
-        return false;
-    }
+    if (!good)
+        return tn_error_set(g, TN_E_ARG,
+                            "'%s' does not name the axes of %d tensors: wanted letters for each, no letter "
+                            "twice in one, "
+                            "as in \"bij,bjk->bik\"",
+                            equation, n) != NULL;
     for (int i = 0; i < n; i++) {
         bool fits = (int)strlen(t[i].letter) == in[i]->ndim;
         for (int k = 0; k < in[i]->ndim && fits; k++) {

@@ -52,20 +52,16 @@ static bool class_rows_of(tn_tensor *x, tn_tensor *labels, const tn_loss_options
     tn_graph *g = x->graph;
     bool fits = x->ndim >= 1 && labels->ndim == x->ndim - 1;
     for (int i = 0; i < labels->ndim && fits; i++) fits = labels->shape[i] == x->shape[i];
-    if (fits && !x->shape[x->ndim - 1]) {
-        tn_error_set(g, TN_E_SHAPE, "x %s has no classes", TN_TENSOR_TEXT(x));
-        return false;
-    }
-    if (!fits) {
-        tn_error_set(g, TN_E_SHAPE, "labels %s do not fit x %s: wanted one label for each row of classes",
-                     TN_TENSOR_TEXT(labels), TN_TENSOR_TEXT(x));
-        return false;
-    }
-    if (!tn_dtype_is_int(labels->dtype) || !tn_dtype_is_float(x->dtype)) {
-        tn_error_set(g, TN_E_DTYPE, "wants floating x and integer labels, one for each row, got %s and %s",
-                     tn_dtype_name(x->dtype), tn_dtype_name(labels->dtype));
-        return false;
-    }
+    if (fits && !x->shape[x->ndim - 1])
+        return tn_error_set(g, TN_E_SHAPE, "x %s has no classes", TN_TENSOR_TEXT(x)) != NULL;
+    if (!fits)
+        return tn_error_set(g, TN_E_SHAPE,
+                            "labels %s do not fit x %s: wanted one label for each row of classes",
+                            TN_TENSOR_TEXT(labels), TN_TENSOR_TEXT(x)) != NULL;
+    if (!tn_dtype_is_int(labels->dtype) || !tn_dtype_is_float(x->dtype))
+        return tn_error_set(g, TN_E_DTYPE,
+                            "wants floating x and integer labels, one for each row, got %s and %s",
+                            tn_dtype_name(x->dtype), tn_dtype_name(labels->dtype)) != NULL;
     int64_t c = x->shape[x->ndim - 1], n = c ? tn_node_numel(x) / c : 0;
     r->x = tn_mk_reshape(x, 2, (const int64_t[]){n, c});
     r->label = tn_mk_reshape(labels, 2, (const int64_t[]){n, 1});

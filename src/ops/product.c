@@ -158,17 +158,13 @@ static bool pool_geometry(tn_tensor *x, int window, const tn_pool2d_options *opt
     tn_pool2d_options o = {0};
     if (options) o = *options;
     int stride = o.stride ? o.stride : window;
-    if (x->ndim != 4) {
-        tn_error_set(x->graph, TN_E_SHAPE, "wanted [n, h, w, c], got %s", TN_TENSOR_TEXT(x));
-        return false;
-    }
-    if (window < 1 || window > WIDEST || stride < 1 || o.pad < 0 || o.pad > window / 2) {
-        tn_error_set(
-            x->graph, TN_E_ARG,
-            "window %d, stride %d, pad %d: a window is 1 to %d wide, and pad may be half of it at most",
-            window, stride, o.pad, WIDEST);
-        return false;
-    }
+    if (x->ndim != 4)
+        return tn_error_set(x->graph, TN_E_SHAPE, "wanted [n, h, w, c], got %s", TN_TENSOR_TEXT(x)) != NULL;
+    if (window < 1 || window > WIDEST || stride < 1 || o.pad < 0 || o.pad > window / 2)
+        return tn_error_set(x->graph, TN_E_ARG,
+                            "window %d, stride %d, pad %d: a window is 1 to %d wide, and pad may be half of "
+                            "it at most",
+                            window, stride, o.pad, WIDEST) != NULL;
     *a = (tn_pool_attr){.h = x->shape[1], .w = x->shape[2]};
     a->oh = pooled(a->h, window, stride, o.pad, o.ceil_mode);
     a->ow = pooled(a->w, window, stride, o.pad, o.ceil_mode);
@@ -179,10 +175,9 @@ static bool pool_geometry(tn_tensor *x, int window, const tn_pool2d_options *opt
         a->pad[2 * i] = o.pad;
         a->pad[2 * i + 1] = (k - 1) * stride + window - n - o.pad; /* what the last window hangs over */
     }
-    if (a->oh < 1 || a->ow < 1) {
-        tn_error_set(x->graph, TN_E_SHAPE, "window %d is larger than image %s", window, TN_TENSOR_TEXT(x));
-        return false;
-    }
+    if (a->oh < 1 || a->ow < 1)
+        return tn_error_set(x->graph, TN_E_SHAPE, "window %d is larger than image %s", window,
+                            TN_TENSOR_TEXT(x)) != NULL;
     return true;
 }
 

@@ -187,18 +187,15 @@ static bool fit(tn_graph *g, int parts, tn_tensor **in, int n)
     for (int i = HIDDEN; i < n && fits && !bad; i++)
         if (in[i] && (in[i]->ndim != 2 || in[i]->shape[0] != x->shape[1] || in[i]->shape[1] != h))
             bad = in[i];
-    if (!fits || bad) {
-        tn_error_set(g, TN_E_SHAPE,
-                     "gates %s, weight %s%s%s: wanted [t, n, %d h], [%d h, h], bias [%d h], states [n, h]",
-                     TN_TENSOR_TEXT(x), TN_TENSOR_TEXT(w), bad ? ", state " : "",
-                     bad ? TN_TENSOR_TEXT(bad) : "", parts, parts, parts);
-        return false;
-    }
+    if (!fits || bad)
+        return tn_error_set(
+                   g, TN_E_SHAPE,
+                   "gates %s, weight %s%s%s: wanted [t, n, %d h], [%d h, h], bias [%d h], states [n, h]",
+                   TN_TENSOR_TEXT(x), TN_TENSOR_TEXT(w), bad ? ", state " : "",
+                   bad ? TN_TENSOR_TEXT(bad) : "", parts, parts, parts) != NULL;
     tn_dtype d = tn_dtype_promote(x->dtype, w->dtype);
-    if (!tn_dtype_is_float(d)) {
-        tn_error_set(g, TN_E_DTYPE, "needs a floating dtype, got %s", tn_dtype_name(d));
-        return false;
-    }
+    if (!tn_dtype_is_float(d))
+        return tn_error_set(g, TN_E_DTYPE, "needs a floating dtype, got %s", tn_dtype_name(d)) != NULL;
     for (int i = 0; i < n; i++) {
         if (!in[i] && i >= HIDDEN)
             in[i] = tn_mk_expand(tn_mk_typed(g, TN_OP_constant, tn_number_f(0), d), 2,

@@ -11,24 +11,19 @@
 
 static bool check_shape(tn_graph *g, tn_dtype dtype, int ndim, const int64_t *shape)
 {
-    if ((unsigned)dtype >= TN_DTYPE_COUNT) {
-        tn_error_set(g, TN_E_DTYPE, "unknown dtype %d", (int)dtype);
-        return false;
-    }
-    if (ndim > 0 && ndim <= TN_MAX_DIMS && !shape) {
-        tn_error_set(g, TN_E_NULL, "%d axes are announced and shape is NULL", ndim);
-        return false;
-    }
+    if ((unsigned)dtype >= TN_DTYPE_COUNT)
+        return tn_error_set(g, TN_E_DTYPE, "unknown dtype %d", (int)dtype) != NULL;
+    if (ndim > 0 && ndim <= TN_MAX_DIMS && !shape)
+        return tn_error_set(g, TN_E_NULL, "%d axes are announced and shape is NULL", ndim) != NULL;
     if (ndim < 0 || ndim > TN_MAX_DIMS) {
         tn_error_set(g, TN_E_SHAPE, "%d axes; 0 to %d are possible", ndim, TN_MAX_DIMS);
         return false;
     }
     int64_t n = 1;
     for (int i = 0; i < ndim; i++) {
-        if (shape[i] < 0 || (shape[i] && n > INT64_MAX / 64 / shape[i])) {
-            tn_error_set(g, TN_E_SHAPE, "shape %s is not possible", TN_SHAPE_TEXT(ndim, shape));
-            return false;
-        }
+        if (shape[i] < 0 || (shape[i] && n > INT64_MAX / 64 / shape[i]))
+            return tn_error_set(g, TN_E_SHAPE, "shape %s is not possible", TN_SHAPE_TEXT(ndim, shape)) !=
+                   NULL;
         n *= shape[i] ? shape[i] : 1;
     }
     return true;

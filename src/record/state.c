@@ -227,10 +227,7 @@ static void note_name(tn_session *s, tn_tensor *p)
 
 static bool name_is_free(tn_session *s, const char *name)
 {
-    if (!name || !*name) {
-        tn_error_set(&s->graph, TN_E_ARG, "needs a name");
-        return false;
-    }
+    if (!name || !*name) return tn_error_set(&s->graph, TN_E_ARG, "needs a name") != NULL;
     if (!tn_find(s, name)) return true;
     tn_error_set(&s->graph, TN_E_ARG, "the name '%s' is taken", name);
     return false;
