@@ -9,7 +9,6 @@
 #include "checkpoint.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

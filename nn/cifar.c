@@ -3,7 +3,6 @@
 #include "nn.h"
 
 #include <limits.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { SIDE = 32, PLANE = SIDE * SIDE, RECORD = 1 + 3 * PLANE, CLASSES = 10, MOST_FILE = 1 << 30, FILES = 5 };

@@ -10,7 +10,6 @@
 #include "nn.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static const char op[] = "compare";

@@ -6,7 +6,6 @@
 #include "layers.h"
 
 #include <math.h>
-#include <string.h>
 
 static tn_recurrent *recurrent_new(tn_session *s, const char *op, const char *name, int64_t in,
                                    int64_t hidden, const tn_recurrent_options *options, bool lstm)

@@ -13,7 +13,6 @@
  * Within one kernel a writer may overwrite only what the kernel has read at the same element: program.c.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "graph.h"
 

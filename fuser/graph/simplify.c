@@ -16,7 +16,6 @@
  *
  * Start with fu_simplify.
  */
-#include "../../src/core/build.h"
 #include "graph.h"
 
 #include <string.h>

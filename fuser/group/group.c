@@ -8,9 +8,6 @@
  */
 #include "group.h"
 
-#include "../loops/cost.h"
-#include "../loops/tile.h"
-
 #include <string.h>
 
 /* Earlier groups that read the same large memory. */

@@ -21,8 +21,6 @@
 #include "tile.h"
 #include "../../src/core/int64.h"
 
-#include <string.h>
-
 enum {
     BLOCK = 256, /* threads of a block where nothing else decides */
     MOST_THREADS = 1024,

@@ -17,9 +17,6 @@
 #include "cuda.h"
 #include "raw.h"
 
-#include <stdio.h>
-#include <string.h>
-
 /* ---- the function ---- */
 
 /* Names that the text uses for itself. */

@@ -18,7 +18,6 @@
 #include "cuda.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static int lines(const fu_prog *p)
 {

@@ -24,7 +24,6 @@
 #include "cuda.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* The row in packs. */
 typedef struct row {

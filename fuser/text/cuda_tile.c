@@ -24,13 +24,11 @@
  * Start with fu_emit_tile.
  */
 #include "../loops/conv_tile.h"
-#include "../loops/cost.h"
 #include "cuda.h"
 #include "raw.h"
 #include "../loops/tile.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static bool is_load(const fu_em *e, int i)
 {

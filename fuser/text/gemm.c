@@ -4,7 +4,6 @@
 #include "../loops/tile.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* One matrix operand: its last two axes and the batch axes before them. */
 typedef struct matrix {

@@ -16,7 +16,6 @@
  *
  * Start with fu_emit, then emit_kernel and write_item.
  */
-#include "../loops/cost.h"
 #include "cuda.h"
 
 #include <stdio.h>

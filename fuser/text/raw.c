@@ -5,7 +5,6 @@
 #include "cuda.h"
 
 #include <stdio.h>
-#include <string.h>
 
 int fu_raw_open(fu_raw *k, fu_ctx *c, const fu_group *g, const char *what, int64_t width)
 {

@@ -10,7 +10,6 @@
 #include "raw.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* before(v, i, w, j) in the text: whether element v at place i comes before w at j. */
 static void define_before(fu_raw *k, const tn_tensor *t)

@@ -4,8 +4,6 @@
 #include "../../include/tensor_extend.h"
 #include "check.h"
 
-#include <string.h>
-
 static int check_required(tn_session *s, const tn_flush_scratch *f, const tn_plan *p);
 
 static tn_require *newest(tn_session *s)

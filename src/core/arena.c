@@ -1,7 +1,6 @@
 /* arena.c - bump chunks and first-in-first-out slots. Start with tn_arena_alloc and tn_slots_take. */
 #include "arena.h"
 
-#include <stdint.h>
 #include <string.h>
 
 #include "alloc.h"

@@ -1,8 +1,6 @@
 /* build_number.c - numbers as nodes, and a value of another dtype: a number is converted here and now. */
 #include "build.h"
 
-#include "convert.h"
-
 tn_number tn_number_f(double v)
 {
     return (tn_number){v, 0, false};

@@ -1,12 +1,7 @@
 /* graph.c - nodes, handles and calls. Start with tn_node_new. */
 #include "graph.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
-
-#include "../device/device.h"
-#include "print.h"
 
 int tn_graph_init(tn_graph *g)
 {

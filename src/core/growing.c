@@ -1,7 +1,6 @@
 /* growing.c - text that grows as it is written. */
 #include "growing.h"
 
-#include "alloc.h"
 #include "print.h"
 #include "tensor.h"
 

@@ -14,7 +14,6 @@
 
 #include "../device/embed.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -8,8 +8,6 @@
  */
 #include "export.h"
 
-#include "../core/print.h"
-
 #include <string.h>
 
 /* ---- the opening ---- */

@@ -8,8 +8,6 @@
 #include "export.h"
 
 #include "../../include/tensor_extend.h"
-#include "../../fuser/text/text.h"
-#include "../core/print.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -4,9 +4,7 @@
 #include "export.h"
 
 #include "../../include/tensor_extend.h"
-#include "../core/print.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -20,9 +20,6 @@
  */
 #include "export.h"
 
-#include "../core/print.h"
-
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

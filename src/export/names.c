@@ -3,10 +3,6 @@
  */
 #include "export.h"
 
-#include "../../include/tensor_extend.h"
-
-#include <string.h>
-
 const char *ex_stream(const tn_export *x)
 {
     return x->cuda ? ", cudaStream_t stream" : "";

@@ -6,9 +6,6 @@
  */
 #include "export.h"
 
-#include "../../include/tensor_extend.h"
-#include "../core/print.h"
-
 #include <string.h>
 
 enum { LINE = 96, DIGITS = 20 };

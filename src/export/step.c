@@ -6,13 +6,7 @@
 
 #include "../device/prelude/blocks.h"
 
-#include "../../fuser/text/text.h"
-#include "../core/print.h"
-
-#include <ctype.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { LINE = 1024, TILED_STACK = 4096, MOST_PARTS = 16 };

@@ -8,10 +8,8 @@
 #include "export.h"
 
 #include "../core/int64.h"
-#include "../core/print.h"
 #include "../device/embed.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { FEWEST_BYTES = 1 << 16 }; /* of a kernel that is worth it */

@@ -7,10 +7,7 @@
  */
 #include "export.h"
 
-#include "../core/print.h"
-
 #include <math.h>
-#include <string.h>
 
 static const struct {
     const char *name, *type, *pack;

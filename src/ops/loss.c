@@ -1,6 +1,5 @@
 /* loss.c - losses and accuracy. Start with cross_entropy: one kernel per row forward, one backward; the
  * probabilities are never written. */
-#include <string.h>
 
 #include "ops.h"
 

@@ -9,7 +9,6 @@
  *
  * Read first: lstm, then lstm_rule.
  */
-#include <string.h>
 
 #include "ops.h"
 

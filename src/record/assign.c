@@ -3,10 +3,7 @@
  * An assignment makes a new version of its target. The version node that earlier operators of the step read
  * keeps the old value: where a backward may still want it, it is copied out first. Read first: tn_assign_at.
  */
-#include <stdio.h>
-#include <string.h>
 
-#include "../../include/tensor_extend.h"
 #include "../runtime/log.h"
 
 typedef struct asking {

@@ -1,7 +1,6 @@
 /* read.c - values back to the host: item, read, watch, print, and what a handle can be asked.
  * Start with fetch. */
 #include <math.h>
-#include <string.h>
 
 #include "../core/convert.h"
 #include "../../include/tensor_extend.h"

@@ -3,7 +3,6 @@
  */
 #include "../runtime/session.h"
 
-#include "../core/alloc.h"
 #include "../../include/tensor_extend.h"
 
 #include <string.h>

@@ -4,7 +4,6 @@
 
 #include "../../include/tensor_extend.h"
 #include "../core/settings.h"
-#include "../core/whole_file.h"
 
 #include <string.h>
 

@@ -19,8 +19,6 @@
  * Start with tn_budget_choose. */
 #include "wanted.h"
 
-#include <string.h>
-
 enum { MOST_PARTS = 32, TRIES = 6 };
 
 typedef struct tn_budget tn_budget;

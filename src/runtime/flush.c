@@ -11,7 +11,6 @@
  */
 #include <fenv.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "device_run.h"
 #include "log.h"

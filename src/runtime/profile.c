@@ -11,7 +11,6 @@
 #include "profile.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <string.h>
 
 #include "../core/hash.h"

@@ -6,7 +6,6 @@
 #include "../core/print.h"
 
 #include <stdarg.h>
-#include <string.h>
 
 void tn_say(const tn_options *o, int level, const char *fmt, ...)
 {

@@ -31,7 +31,6 @@
 #include "../core/settings.h"
 #include "../core/whole_file.h"
 #include "../device/embed.h"
-#include "flush.h"
 
 enum { CANDIDATES = 6, ROUNDS = 6, KEY = 640, FILE_BYTES = 1024, OPERANDS = 6 };
 

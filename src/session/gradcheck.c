@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "../../include/tensor.h"
-#include "../core/alloc.h"
 #include "../../include/tensor_extend.h"
 
 typedef struct check {

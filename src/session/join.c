@@ -3,7 +3,6 @@
 #include "join.h"
 
 #include "../comm/nccl.h"
-#include "../runtime/log.h"
 #include "../runtime/ranks.h"
 
 int tn_join(const tn_options *o, double timeout, struct tn_ranks **out)

@@ -1,12 +1,10 @@
 /* open.c - a session is put together, and taken apart. Start with tn_session_open. */
 #include "../../include/tensor_extend.h"
-#include "../core/print.h"
 #include "../check/check.h"
 #include "../runtime/ranks.h"
 #include "../runtime/tune.h"
 #include "join.h"
 
-#include <stdarg.h>
 #include <string.h>
 
 static void log_stderr(int level, const char *text, void *user)

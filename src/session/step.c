@@ -3,8 +3,6 @@
 #include "../check/check.h"
 #include "../runtime/ranks.h"
 
-#include <string.h>
-
 /* Device memory that is higher at the end of each of three steps running is a leak in the making; not where
  * a step was planned anew, as its shapes are others and memory as well. */
 static void watch_growth(tn_session *s)

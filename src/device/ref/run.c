@@ -3,11 +3,7 @@
  * Which function that is says the row of the operator in ops.def. Read first: tn_ref_run.
  */
 #include "internal.h"
-#include "../../core/print.h"
 
-#include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 static bool is_dense(const tn_tensor *x)

@@ -3,10 +3,6 @@
  */
 #include "internal.h"
 
-#include "../../core/convert.h"
-
-#include <string.h>
-
 static int64_t wrap(tn_dtype d, int64_t v)
 {
     if (d == TN_U8) return (uint8_t)v;
