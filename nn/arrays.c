@@ -103,38 +103,28 @@ static tn_dataset *make(tn_session *s, int64_t n, const callback *c, int narrays
     nn_why why = {0};
     if (!s) return NULL;
     if (n < 0 || n > UINT32_MAX || narrays < 0 || narrays > TN_MAX_ARRAYS || (narrays && !arrays) ||
-        (c && !c->fn)) {
-        tn_fail(s, (c && !c->fn) || (narrays && !arrays) ? TN_E_NULL : TN_E_ARG, op,
-                "%lld items (up to %lld), %d arrays (up to %d)%s", (long long)n, (long long)UINT32_MAX,
-                narrays, TN_MAX_ARRAYS,
-                c && !c->fn          ? ", no function"
-                : narrays && !arrays ? ", which are NULL"
-                                     : "");
-        return NULL;
-    }
+        (c && !c->fn))
+        return tn_nn_fail(s, (c && !c->fn) || (narrays && !arrays) ? TN_E_NULL : TN_E_ARG, op,
+                          "%lld items (up to %lld), %d arrays (up to %d)%s", (long long)n,
+                          (long long)UINT32_MAX, narrays, TN_MAX_ARRAYS,
+                          c && !c->fn          ? ", no function"
+                          : narrays && !arrays ? ", which are NULL"
+                                               : "");
     if (c) {
-        if (!(made.of = tn_malloc(sizeof(*c)))) {
-            tn_fail(s, TN_E_NOMEM, op, "no memory for a data set");
-            return NULL;
-        }
+        if (!(made.of = tn_malloc(sizeof(*c))))
+            return tn_nn_fail(s, TN_E_NOMEM, op, "no memory for a data set");
         *(callback *)made.of = *c;
         made.make = call;
         made.drop = drop;
     }
-    int status = TN_OK;
-    for (int i = 0; i < narrays && !status; i++) status = take(&made, &arrays[i], i, &why);
-    if (!status && (made.n < 1 || made.n > UINT32_MAX))
-        status = tn_nn_why(&why, TN_E_ARG, "%lld items, must be from 1 to %lld", (long long)made.n,
-                           (long long)UINT32_MAX);
-    for (int i = 0; i < narrays && !status; i++) /* n may have come with a later one */
+    for (int i = 0; i < narrays && !why.status; i++) take(&made, &arrays[i], i, &why);
+    if (!why.status && (made.n < 1 || made.n > UINT32_MAX))
+        tn_nn_why(&why, TN_E_ARG, "%lld items, must be from 1 to %lld", (long long)made.n,
+                  (long long)UINT32_MAX);
+    for (int i = 0; i < narrays && !why.status; i++) /* n may have come with a later one */
         if (made.array[i].item > INT64_MAX / 8 / made.n)
-            status = tn_nn_why(&why, TN_E_ARG, "array %d: too many elements", i);
-    if (status) {
-        tn_fail(s, status, op, "%s", why.text);
-        tn_nn_dataset_drop(&made);
-        return NULL;
-    }
-    return tn_nn_dataset_new(s, &made, op);
+            tn_nn_why(&why, TN_E_ARG, "array %d: too many elements", i);
+    return tn_nn_dataset_new(s, &made, &why, op);
 }
 
 TN_DEFINE(tn_dataset *, dataset_arrays, s, (s, n, narrays, arrays), tn_session *s, int64_t n, int narrays,

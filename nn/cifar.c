@@ -35,11 +35,10 @@ TN_DEFINE(tn_dataset *, dataset_cifar10_with, s, (s, dir, part, options), tn_ses
     nn_why why = {0};
     tn_dataset made = {.classes = CLASSES, .class_of = names};
     if (!s) return NULL;
-    if (!dir || (part != TN_TRAIN && part != TN_TEST)) {
-        tn_fail(s, dir ? TN_E_ARG : TN_E_NULL, op, "dir %s, part %d: needs a folder, and TN_TRAIN or TN_TEST",
-                dir ? dir : "NULL", (int)part);
-        return NULL;
-    }
+    if (!dir || (part != TN_TRAIN && part != TN_TEST))
+        return tn_nn_fail(s, dir ? TN_E_ARG : TN_E_NULL, op,
+                          "dir %s, part %d: needs a folder, and TN_TRAIN or TN_TEST", dir ? dir : "NULL",
+                          (int)part);
     int files = 0, status = TN_OK;
     for (int i = 0; i < (part == TN_TEST ? 1 : FILES) && !status; i++) {
         if (part == TN_TEST)
@@ -73,8 +72,5 @@ TN_DEFINE(tn_dataset *, dataset_cifar10_with, s, (s, dir, part, options), tn_ses
         }
     }
     for (int i = 0; i < files; i++) tn_free_mem(file[i]);
-    if (!status) return tn_nn_dataset_new(s, &made, op);
-    tn_fail(s, status, op, "%s", why.text);
-    tn_nn_dataset_drop(&made);
-    return NULL;
+    return tn_nn_dataset_new(s, &made, &why, op);
 }

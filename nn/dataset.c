@@ -19,9 +19,10 @@ void tn_nn_dataset_drop(void *p)
     if (d->drop) d->drop(d->of);
 }
 
-tn_dataset *tn_nn_dataset_new(tn_session *s, tn_dataset *made, const char *op)
+tn_dataset *tn_nn_dataset_new(tn_session *s, tn_dataset *made, const nn_why *why, const char *op)
 {
-    tn_dataset *d = tn_nn_own(s, sizeof(*d), tn_nn_dataset_drop, op);
+    tn_dataset *d = why->status ? tn_nn_fail(s, why->status, op, "%s", why->text)
+                                : tn_nn_own(s, sizeof(*d), tn_nn_dataset_drop, op);
     if (!d) {
         tn_nn_dataset_drop(made);
         return NULL;
@@ -87,35 +88,30 @@ TN_DEFINE(tn_dataset *, dataset_from, s, (s, x, labels, n, ndim, shape), tn_sess
 {
     static const char op[] = "dataset_from";
     if (!s) return NULL;
-    if (!x || !labels || (ndim > 0 && !shape)) {
-        tn_fail(s, TN_E_NULL, op, "%s is NULL", !x ? "x" : !labels ? "labels" : "shape");
-        return NULL;
-    }
-    if (n < 1 || n > UINT32_MAX || ndim < 0 || ndim >= TN_MAX_DIMS) {
-        tn_fail(s, TN_E_ARG, op, "n %lld must be from 1 to %lld, and ndim %d from 0 to %d", (long long)n,
-                (long long)UINT32_MAX, ndim, TN_MAX_DIMS - 1);
-        return NULL;
-    }
+    if (!x || !labels || (ndim > 0 && !shape))
+        return tn_nn_fail(s, TN_E_NULL, op, "%s is NULL", !x ? "x" : !labels ? "labels" : "shape");
+    if (n < 1 || n > UINT32_MAX || ndim < 0 || ndim >= TN_MAX_DIMS)
+        return tn_nn_fail(s, TN_E_ARG, op, "n %lld must be from 1 to %lld, and ndim %d from 0 to %d",
+                          (long long)n, (long long)UINT32_MAX, ndim, TN_MAX_DIMS - 1);
     tn_dataset made = {.n = n};
     if (!tn_nn_dataset_array(&made, TN_F32, NN_AS_IS, ndim, shape)) {
         int bad = 0;
         while (bad < ndim - 1 && shape[bad] == made.array[0].shape[bad]) bad++;
-        tn_fail(s, TN_E_ARG, op,
-                "shape[%d] is %lld, must be above 0, and all elements few enough to be counted", bad,
-                (long long)shape[bad]);
-        return NULL;
+        return tn_nn_fail(s, TN_E_ARG, op,
+                          "shape[%d] is %lld, must be above 0, and all elements few enough to be counted",
+                          bad, (long long)shape[bad]);
     }
     void *values = tn_nn_dataset_room(&made);
     tn_nn_dataset_array(&made, TN_I32, NN_AS_IS, 0, NULL);
     void *y = tn_nn_dataset_room(&made);
-    if (!values || !y) {
-        tn_fail(s, TN_E_NOMEM, op, "no memory for %lld items", (long long)n);
-        tn_nn_dataset_drop(&made);
-        return NULL;
+    nn_why why = {0};
+    if (values && y) {
+        memcpy(values, x, (size_t)(n * made.array[0].item) * sizeof(*x));
+        memcpy(y, labels, (size_t)n * sizeof(*labels));
+    } else {
+        tn_nn_why(&why, TN_E_NOMEM, "no memory for %lld items", (long long)n);
     }
-    memcpy(values, x, (size_t)(n * made.array[0].item) * sizeof(*x));
-    memcpy(y, labels, (size_t)n * sizeof(*labels));
-    return tn_nn_dataset_new(s, &made, op);
+    return tn_nn_dataset_new(s, &made, &why, op);
 }
 
 int64_t tn_dataset_count(const tn_dataset *d)

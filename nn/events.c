@@ -113,15 +113,13 @@ TN_DEFINE(tn_events *, events_open, s, (s, folder), tn_session *s, const char *f
 {
     static const char op[] = "events_open", version[] = "brain.Event:2";
     if (!s || tn_error(s)) return NULL;
-    if (!folder) return tn_fail(s, TN_E_NULL, op, "folder is NULL"), NULL;
+    if (!folder) return tn_nn_fail(s, TN_E_NULL, op, "folder is NULL");
     tn_events *e = tn_nn_own(s, sizeof(*e), close_file, op);
     if (!e) return NULL;
     e->s = s;
     mkdir(folder, 0777); /* what goes wrong here is said of the file */
-    if (!(e->f = new_file(e, folder))) {
-        tn_fail(s, TN_E_IO, op, "no file can be made in %s: %s", folder, strerror(errno));
-        return NULL;
-    }
+    if (!(e->f = new_file(e, folder)))
+        return tn_nn_fail(s, TN_E_IO, op, "no file can be made in %s: %s", folder, strerror(errno));
     record r = event_now();
     put_bytes(&r, 3, version, sizeof(version) - 1);
     return put_record(e, op, &r) ? NULL : e;

@@ -277,14 +277,9 @@ TN_DEFINE(tn_dataset *, dataset_images_with, s, (s, dir, options), tn_session *s
     folder *f = NULL;
     int64_t classes = 0;
     if (!s) return NULL;
-    if (!dir) {
-        tn_fail(s, TN_E_NULL, op, "dir is NULL");
-        return NULL;
-    }
-    if (o->like && o->like->s != s) {
-        tn_fail(s, TN_E_SESSION, op, "the data set it is to be like belongs to another session");
-        return NULL;
-    }
+    if (!dir) return tn_nn_fail(s, TN_E_NULL, op, "dir is NULL");
+    if (o->like && o->like->s != s)
+        return tn_nn_fail(s, TN_E_SESSION, op, "the data set it is to be like belongs to another session");
     int status = read_names(dir, o->like, &f, &classes, &why);
     if (!status) status = settle(f, o, &why);
     tn_dataset made = {
@@ -305,8 +300,5 @@ TN_DEFINE(tn_dataset *, dataset_images_with, s, (s, dir, options), tn_session *s
         if (!f->what)
             status = tn_nn_why(&why, TN_E_NOMEM, "%s: no memory for %lld images", dir, (long long)f->n);
     }
-    if (!status) return tn_nn_dataset_new(s, &made, op);
-    tn_fail(s, status, op, "%s", why.text);
-    tn_nn_dataset_drop(&made);
-    return NULL;
+    return tn_nn_dataset_new(s, &made, &why, op);
 }

@@ -48,26 +48,19 @@ TN_DEFINE(tn_dataset *, dataset_idx_with, s, (s, dir, part, options), tn_session
     NN_OPTIONS(tn_idx_options, o, options);
     static const char op[] = "dataset_idx";
     if (!s) return NULL;
-    if (!dir) {
-        tn_fail(s, TN_E_NULL, op, "dir is NULL");
-        return NULL;
-    }
-    if (part != TN_TRAIN && part != TN_TEST) {
-        tn_fail(s, TN_E_ARG, op, "part %d is neither TN_TRAIN nor TN_TEST", (int)part);
-        return NULL;
-    }
+    if (!dir) return tn_nn_fail(s, TN_E_NULL, op, "dir is NULL");
+    if (part != TN_TRAIN && part != TN_TEST)
+        return tn_nn_fail(s, TN_E_ARG, op, "part %d is neither TN_TRAIN nor TN_TEST", (int)part);
     double std = o->std != 0 ? o->std : 0.3081, mean = o->std != 0 ? o->mean : 0.1307;
     int classes = o->classes ? o->classes : 10;
-    if (!(std > 0) || !(mean - mean == 0) || o->limit < 0 || classes < 0) {
-        tn_fail(s, TN_E_ARG, op,
-                "std %g, mean %g, classes %d, limit %lld: std must be above 0, the rest not below", std, mean,
-                classes, (long long)o->limit);
-        return NULL;
-    }
+    if (!(std > 0) || !(mean - mean == 0) || o->limit < 0 || classes < 0)
+        return tn_nn_fail(s, TN_E_ARG, op,
+                          "std %g, mean %g, classes %d, limit %lld: std must be above 0, the rest not below",
+                          std, mean, classes, (long long)o->limit);
     nn_images images = {0};
     unsigned char *labels = NULL;
     nn_why why = {0};
-    tn_dataset made = {.classes = classes}, *d = NULL;
+    tn_dataset made = {.classes = classes};
     if (!read_folder(dir, part, &images, &labels, &why)) {
         int64_t n = o->limit && o->limit < images.n ? o->limit : images.n, bad = 0;
         while (bad < n && labels[bad] < classes) bad++;
@@ -86,12 +79,7 @@ TN_DEFINE(tn_dataset *, dataset_idx_with, s, (s, dir, part, options), tn_session
         for (int64_t i = 0; y && i < made.n; i++) y[i] = labels[i];
         if (!y) tn_nn_why(&why, TN_E_NOMEM, "no memory for %lld items", (long long)made.n);
     }
-    if (why.status) {
-        tn_fail(s, why.status, op, "%s", why.text);
-        tn_nn_dataset_drop(&made);
-    } else {
-        d = tn_nn_dataset_new(s, &made, op);
-    }
+    tn_dataset *d = tn_nn_dataset_new(s, &made, &why, op);
     tn_free_mem(images.pixels);
     tn_free_mem(labels);
     return d;

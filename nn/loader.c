@@ -81,18 +81,13 @@ TN_DEFINE(tn_loader *, loader_open_with, d ? d->s : NULL, (d, options), tn_datas
     static const char op[] = "loader_open";
     if (!d) return NULL;
     const int64_t wanted = o->batch ? o->batch : d->arrays ? 64 : 1;
-    if (wanted < 0 || o->batches < 0) {
-        tn_fail(d->s, TN_E_ARG, op, "batch %lld and batches %lld must not be below 0", (long long)wanted,
-                (long long)o->batches);
-        return NULL;
-    }
+    if (wanted < 0 || o->batches < 0)
+        return tn_nn_fail(d->s, TN_E_ARG, op, "batch %lld and batches %lld must not be below 0",
+                          (long long)wanted, (long long)o->batches);
     nn_why why = {0};
     nn_draw draw = {.how = o->augment};
     const bool drawn = d->corpus && o->shuffle, augmented = augments(d, &o->augment, &why);
-    if (why.status) {
-        tn_fail(d->s, why.status, op, "%s", why.text);
-        return NULL;
-    }
+    if (why.status) return tn_nn_fail(d->s, why.status, op, "%s", why.text);
     const int ranks = tn_ranks(d->s);
     const int64_t part = (d->n + ranks - 1) / ranks, batch = wanted > part && !drawn ? part : wanted,
                   whole = batch * ranks;
@@ -129,8 +124,7 @@ TN_DEFINE(tn_loader *, loader_open_with, d ? d->s : NULL, (d, options), tn_datas
     if (l && (pass.order || drawn || !o->shuffle)) l->feed = tn_nn_feed_open(d, &pass);
     if (!l || !l->feed) {
         if (l) tn_nn_drop(d->s, l);
-        tn_fail(d->s, TN_E_NOMEM, op, "no memory for batches of %lld", (long long)batch);
-        return NULL;
+        return tn_nn_fail(d->s, TN_E_NOMEM, op, "no memory for batches of %lld", (long long)batch);
     }
     l->d = d;
     l->batch = whole;

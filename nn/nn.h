@@ -198,9 +198,9 @@ struct tn_dataset {
     int64_t next_epoch, next_at; /* the next loader's pass, and the items of it to leave out */
 };
 
-/* A data set of what `made` says, which is its own from now on; after an error, which is reported, all of
- * that is freed. */
-tn_dataset *tn_nn_dataset_new(tn_session *s, tn_dataset *made, const char *op);
+/* A data set of what `made` says, which is its own from now on; after an error, that of `why` too, which is
+ * reported, all of that is freed. */
+tn_dataset *tn_nn_dataset_new(tn_session *s, tn_dataset *made, const nn_why *why, const char *op);
 void tn_nn_dataset_drop(void *made); /* what one that has not become a data set has */
 /* Sets what follows from dtype, ndim and shape of the next array; false where elements of n items cannot be
  * counted. */

@@ -51,12 +51,12 @@ static void drop(void *of)
 }
 
 /* Every token but the first is a label once. */
-static tn_dataset *windows(tn_session *s, nn_corpus *c, int64_t ctx, const char *op)
+static tn_dataset *windows(tn_session *s, nn_corpus *c, int64_t ctx, const nn_why *why, const char *op)
 {
     tn_dataset made = {.n = (c->n - 1 + ctx - 1) / ctx, .make = window, .of = c, .drop = drop, .corpus = c};
     tn_nn_dataset_array(&made, TN_I32, NN_AS_IS, 1, &ctx);
     tn_nn_dataset_array(&made, TN_I32, NN_AS_IS, 1, &ctx);
-    return tn_nn_dataset_new(s, &made, op);
+    return tn_nn_dataset_new(s, &made, why, op);
 }
 
 /* ---- texts ---- */
@@ -109,17 +109,13 @@ TN_DEFINE(tn_dataset *, dataset_text_with, s, (s, path, part, options), tn_sessi
     nn_corpus *corpus = NULL;
     nn_why why = {0};
     if (!s) return NULL;
-    if (!path || (part != TN_TRAIN && part != TN_TEST) || ctx < 1 || ctx > MOST_CTX) {
-        tn_fail(s, path ? TN_E_ARG : TN_E_NULL, op,
-                "path %s, part %d, ctx %lld: needs a file, TN_TRAIN or TN_TEST, and ctx from 1 to %d",
-                path ? path : "NULL", (int)part, (long long)ctx, MOST_CTX);
-        return NULL;
-    }
-    if (read_part(path, part, ctx, &corpus, &why)) {
-        tn_fail(s, why.status, op, "%s", why.text);
-        return NULL;
-    }
-    return windows(s, corpus, ctx, op);
+    if (!path || (part != TN_TRAIN && part != TN_TEST) || ctx < 1 || ctx > MOST_CTX)
+        return tn_nn_fail(
+            s, path ? TN_E_ARG : TN_E_NULL, op,
+            "path %s, part %d, ctx %lld: needs a file, TN_TRAIN or TN_TEST, and ctx from 1 to %d",
+            path ? path : "NULL", (int)part, (long long)ctx, MOST_CTX);
+    if (read_part(path, part, ctx, &corpus, &why)) return tn_nn_fail(s, why.status, op, "%s", why.text);
+    return windows(s, corpus, ctx, &why, op);
 }
 
 /* ---- tokens ---- */
@@ -134,36 +130,25 @@ TN_DEFINE(tn_dataset *, dataset_tokens_with, s, (s, path, options), tn_session *
     nn_why why = {0};
     if (!s) return NULL;
     if (!path || (bits != 16 && bits != 32) || ctx < 1 || ctx > MOST_CTX || o->vocabulary < 0 ||
-        o->vocabulary > INT32_MAX) {
-        tn_fail(
+        o->vocabulary > INT32_MAX)
+        return tn_nn_fail(
             s, path ? TN_E_ARG : TN_E_NULL, op,
             "path %s, bits %d, ctx %lld, vocabulary %lld: needs a file, 16 or 32, ctx from 1 to %d, and no "
             "vocabulary below 0 or above %d",
             path ? path : "NULL", bits, (long long)ctx, (long long)o->vocabulary, MOST_CTX, INT32_MAX);
-        return NULL;
-    }
     nn_corpus *c = tn_calloc(1, sizeof(*c) + strlen(path) + 1);
-    if (!c) {
-        tn_fail(s, TN_E_NOMEM, op, "no memory for %s", path);
-        return NULL;
-    }
+    if (!c) return tn_nn_fail(s, TN_E_NOMEM, op, "no memory for %s", path);
     c->width = bits / 8;
     c->size = o->vocabulary;
     c->path = strcpy((char *)(c + 1), path);
-    int status = tn_nn_map(path, &c->file, &why);
+    const int status = tn_nn_map(path, &c->file, &why);
     c->tokens = c->file.data;
     c->n = (int64_t)(c->file.size / (size_t)c->width);
     if (!status && (c->file.size % (size_t)c->width || c->n <= ctx || c->n > UINT32_MAX))
-        status = tn_nn_why(
-            &why, TN_E_FORMAT,
-            "%s: %zu bytes are not tokens of %d bits, more than a window of %lld and fewer than 2^32", path,
-            c->file.size, bits, (long long)ctx);
-    if (status) {
-        tn_fail(s, status, op, "%s", why.text);
-        drop(c);
-        return NULL;
-    }
-    return windows(s, c, ctx, op);
+        tn_nn_why(&why, TN_E_FORMAT,
+                  "%s: %zu bytes are not tokens of %d bits, more than a window of %lld and fewer than 2^32",
+                  path, c->file.size, bits, (long long)ctx);
+    return windows(s, c, ctx, &why, op);
 }
 
 int tn_text_vocabulary(const tn_dataset *d)
