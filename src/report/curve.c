@@ -161,18 +161,15 @@ TN_DEFINE(int, curves, s, (s, out), tn_session *s, FILE *out)
     if (!out) return tn_fail(s, TN_E_NULL, "curves", "out is NULL");
     tn_growing t = {0};
     tn_curves_text(s, &t);
-    int status = t.failed ? TN_E_NOMEM : TN_OK;
-    if (!status && t.p && fputs(t.p, out) < 0) status = TN_E_IO;
-    tn_growing_free(&t);
-    return status;
+    return tn_put_out(&t, TN_OK, out);
 }
 
-void tn_curves_json(tn_session *s, tn_growing *t, void (*put_string)(tn_growing *, const char *))
+void tn_curves_json(tn_session *s, tn_growing *t)
 {
     tn_put(t, ",\n\"curves\":[");
     for (const curve *c = first_of(s); c; c = c->next) {
         tn_put(t, "%s{\"name\":", c == first_of(s) ? "" : ",");
-        put_string(t, c->name);
+        tn_put_string(t, c->name);
         for (int k = 0; k < 2; k++) {
             tn_put(t, k ? "],\"value\":[" : ",\"step\":[");
             for (int i = 0; i < c->n; i++) tn_put(t, "%s%.9g", i ? "," : "", k ? c->value[i] : c->step[i]);
@@ -194,13 +191,11 @@ static void put_line(const curve *c, tn_growing *t)
            HEIGHT + 16, from, WIDTH, HEIGHT + 16, c->step[c->n - 1]);
 }
 
-void tn_curves_html(tn_session *s, tn_growing *t, void (*put_escaped)(tn_growing *, const char *))
+void tn_curves_html(tn_session *s, tn_growing *t)
 {
     if (first_of(s)) tn_put(t, "<h2>Training</h2>\n");
     for (const curve *c = first_of(s); c; c = c->next) {
-        tn_put(t, "<p><b>");
-        put_escaped(t, c->name);
-        tn_put(t, "</b> ");
+        TN_PUT_HTML(t, "<p><b>", c->name, "</b> ");
         put_words(c, t);
         tn_put(t, "</p>\n");
         if (c->n > 1) put_line(c, t);

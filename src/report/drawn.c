@@ -19,8 +19,7 @@ static void put_arc(tn_growing *t, int from, int to, double share)
 }
 
 /* Arcs of one segment, the launches of which begin with number `first`. False: no memory. */
-static bool put_segment(const tn_view *v, int r, int first, tn_growing *t,
-                        void (*put_escaped)(tn_growing *, const char *))
+static bool put_segment(const tn_view *v, int r, int first, tn_growing *t)
 {
     const tn_plan *p = v->log->run[r].plan;
     const tn_note *n = p->note;
@@ -39,7 +38,7 @@ static bool put_segment(const tn_view *v, int r, int first, tn_growing *t,
                 const double bytes = (double)tn_note_bytes(&n->value[slot]);
                 put_arc(t, first + *maker - 1, first + s,
                         v->total.bytes > 0 ? bytes / (double)v->total.bytes : 0);
-                put_escaped(t, tn_note_name(n, slot, name, sizeof name));
+                TN_PUT_HTML(t, "", tn_note_name(n, slot, name, sizeof name));
                 tn_put(t, ", %.3f MB</title></path>\n", bytes * 1e-6);
             }
         }
@@ -47,7 +46,7 @@ static bool put_segment(const tn_view *v, int r, int first, tn_growing *t,
     return true;
 }
 
-void tn_drawn_html(const tn_view *v, tn_growing *t, void (*put_escaped)(tn_growing *, const char *))
+void tn_drawn_html(const tn_view *v, tn_growing *t)
 {
     static const char *const colour[TN_WAYS] = {"#4878a8", "#d08020", "#608050", "#888"};
     tn_put(
@@ -58,19 +57,14 @@ void tn_drawn_html(const tn_view *v, tn_growing *t, void (*put_escaped)(tn_growi
     for (int i = 0, r = -1; i < v->n_launch; i++) {
         if (v->launch[i].segment == r) continue;
         r = v->launch[i].segment;
-        t->failed = !put_segment(v, r, i, t, put_escaped) || t->failed;
+        t->failed = !put_segment(v, r, i, t) || t->failed;
     }
     tn_put(t, "</g>\n");
     for (int i = 0; i < v->n_launch; i++) {
         const tn_launch *l = &v->launch[i];
         tn_put(t, "<circle cx=%d cy=%.0f r=4 fill='%s'/><text x=%d y=%.0f>%d ", LEFT - 8, y_of(i),
                colour[l->way], LEFT, y_of(i) + 4, i + 1);
-        put_escaped(t, l->ops);
-        if (l->layers[0]) {
-            tn_put(t, " \302\267 ");
-            put_escaped(t, l->layers);
-        }
-        tn_put(t, "</text>\n");
+        TN_PUT_HTML(t, "", l->ops, l->layers[0] ? " \302\267 " : "", l->layers, "</text>\n");
     }
     tn_put(t, "</svg></div>\n<p>Blue: forward, orange: backward, green: both in one, grey: update.</p>\n");
 }

@@ -304,9 +304,7 @@ TN_DEFINE(int, explain, s, (s, out), tn_session *s, FILE *out)
     if (!out) return tn_fail(s, TN_E_NULL, "explain", "out is NULL");
     tn_growing t = {0};
     int status = tell(s, &t, tn_explain_text);
-    if (!status && t.p && fputs(t.p, out) < 0) status = TN_E_IO;
-    tn_growing_free(&t);
-    return status;
+    return tn_put_out(&t, status, out);
 }
 
 int tn_report_text(tn_session *s, const char *path, tn_growing *t)

@@ -30,16 +30,6 @@ static const char style[] =
     "@media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}th,td{border-color:#333}"
     ".k,.b td{color:#aaa}svg text{fill:#bbb}.tile{border-color:#444}}";
 
-static void put_escaped(tn_growing *t, const char *s)
-{
-    for (; *s; s++) {
-        if (*s == '<' || *s == '>' || *s == '&' || *s == '"')
-            tn_put(t, "&#%d;", *s);
-        else
-            tn_put(t, "%c", *s);
-    }
-}
-
 static double mb(int64_t bytes)
 {
     return (double)bytes * 1e-6 + 0.0;
@@ -78,16 +68,9 @@ static void put_summary(const tn_view *v, tn_growing *t)
         put_tile(t, "in kernels", big, small);
     }
     tn_put(t, "</div>\n");
-    for (int i = 0; i < v->n_break; i++) {
-        tn_put(t, "<p><b>Cut into segments:</b> ");
-        put_escaped(t, v->breaks[i]);
-        tn_put(t, "</p>\n");
-    }
-    if (v->unread) {
-        tn_put(t, "<p><b>Computed and used nowhere:</b> ");
-        put_escaped(t, v->unread);
-        tn_put(t, "</p>\n");
-    }
+    for (int i = 0; i < v->n_break; i++)
+        TN_PUT_HTML(t, "<p><b>Cut into segments:</b> ", v->breaks[i], "</p>\n");
+    if (v->unread) TN_PUT_HTML(t, "<p><b>Computed and used nowhere:</b> ", v->unread, "</p>\n");
 }
 
 /* ---- the roofline ---- */
@@ -148,7 +131,7 @@ static void put_roofline(const tn_view *v, tn_growing *t)
         tn_put(t, "<circle cx=%.1f cy=%.1f r=%.1f fill='%s' fill-opacity=.55><title>%s: ",
                at_x(&a, l->of->flops / (double)l->of->bytes), at_y(&a, l->of->flops * 1e-6 / l->ms), r,
                l->way == TN_WAY_BACKWARD ? "#d08020" : "#4878a8", l->of->name);
-        put_escaped(t, l->ops);
+        TN_PUT_HTML(t, "", l->ops);
         tn_put(t, ", %.3f ms</title></circle>\n", l->ms);
     }
     tn_put(
@@ -182,9 +165,8 @@ static void put_kernel(tn_growing *t, const tn_launch *l)
         tn_put(t, "<span class=k>%s</span>", l->of->name);
         return;
     }
-    tn_put(t, "<details class=k><summary>%s</summary><pre>", l->of->name);
-    put_escaped(t, l->of->source.text);
-    tn_put(t, "</pre></details>");
+    TN_PUT_HTML(t, "<details class=k><summary>", l->of->name, "</summary><pre>", l->of->source.text,
+                "</pre></details>");
 }
 
 static void put_group(const tn_view *v, tn_growing *t, int row, bool backward)
@@ -198,15 +180,9 @@ static void put_group(const tn_view *v, tn_growing *t, int row, bool backward)
         const tn_launch *l = &v->launch[i];
         if ((l->way == TN_WAY_BACKWARD) != backward) continue;
         if (any) tn_put(t, "<br>");
-        put_escaped(t, l->ops);
-        if (l->layers[0]) {
-            tn_put(t, " <b>");
-            put_escaped(t, l->layers);
-            tn_put(t, "</b>");
-        }
-        tn_put(t, " <span class=k>");
-        put_escaped(t, l->lines);
-        tn_put(t, "</span> ");
+        TN_PUT_HTML(t, "", l->ops);
+        if (l->layers[0]) TN_PUT_HTML(t, " <b>", l->layers, "</b>");
+        TN_PUT_HTML(t, " <span class=k>", l->lines, "</span> ");
         put_kernel(t, l);
         any = true;
     }
@@ -235,15 +211,13 @@ static void put_ledger(const tn_view *v, tn_growing *t)
 {
     tn_put(t, "<h2>What forward does for backward</h2>\n<div class=w><table><tr><th>value<th>how<th>for"
               "<th class=n>values<th class=n>MB<th class=n>ms predicted</tr>\n");
-    for (int i = 0; i < v->n_kept; i++) {
-        tn_put(t, "<tr><td>");
-        put_escaped(t, v->kept[i].name);
+    TN_EACH(k, v->kept, v->n_kept) {
+        TN_PUT_HTML(t, "<tr><td>", k->name);
         tn_put(t,
                "<td>%s<td class=k>%s<td class=n title=values>%d<td class=n title=MB>%.3f<td class=n "
                "title='ms predicted'>",
-               v->kept[i].how, v->kept[i].reader, v->kept[i].n, mb(v->kept[i].bytes));
-        if (v->kept[i].ms > 0) tn_put(t, "%.3f", v->kept[i].ms);
-        tn_put(t, "</tr>\n");
+               k->how, k->reader, k->n, mb(k->bytes));
+        tn_put(t, k->ms > 0 ? "%.3f</tr>\n" : "</tr>\n", k->ms);
     }
     tn_put(t, "</table></div>\n");
 }
@@ -256,16 +230,12 @@ static void put_boundaries(const tn_view *v, tn_growing *t)
     tn_boundary rest;
     const int told = tn_view_told(v, &rest);
     TN_EACH(b, v->boundary, told) {
-        tn_put(t, "<tr><td>");
-        put_escaped(t, b->from);
-        tn_put(t, "<td>&rarr; ");
-        put_escaped(t, b->to);
+        TN_PUT_HTML(t, "<tr><td>", b->from, "<td>&rarr; ", b->to);
         tn_put(t,
                "<td class=l>%s<td class=l>%s<td class=n title=values>%d<td class=n title=MB>%.3f<td class=n "
                "title=ms>",
                b->reason, b->remedy, b->n, mb(b->bytes));
-        if (b->saves_ms >= 0) tn_put(t, "%.3f", b->saves_ms);
-        tn_put(t, "</tr>\n");
+        tn_put(t, b->saves_ms >= 0 ? "%.3f</tr>\n" : "</tr>\n", b->saves_ms);
     }
     if (rest.n)
         tn_put(t,
@@ -289,11 +259,11 @@ void tn_report_html(tn_session *s, const tn_view *v, tn_growing *t)
         return;
     }
     tn_put(t, ", step %llu (%s)</p>\n", (unsigned long long)v->log->number, tn_view_which(v));
-    tn_curves_html(s, t, put_escaped);
+    tn_curves_html(s, t);
     put_summary(v, t);
     put_roofline(v, t);
     put_groups(v, t);
-    tn_drawn_html(v, t, put_escaped);
+    tn_drawn_html(v, t);
     if (v->log->backward) put_ledger(v, t);
     if (v->n_boundary) put_boundaries(v, t);
     tn_ranks_html(s, v, t);

@@ -4,28 +4,6 @@
  */
 #include "view.h"
 
-static void put_string(tn_growing *t, const char *s)
-{
-    tn_put(t, "\"");
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\')
-            tn_put(t, "\\%c", c);
-        else if (c < 0x20)
-            tn_put(t, "\\u%04x", c);
-        else
-            tn_put(t, "%c", c);
-    }
-    tn_put(t, "\"");
-}
-
-static void put_member(tn_growing *t, const char *name, const char *value)
-{
-    tn_put(t, "\"%s\":", name);
-    put_string(t, value);
-    tn_put(t, ",");
-}
-
 static void put_sums(tn_growing *t, const char *name, const tn_sums *s)
 {
     tn_put(t,
@@ -33,25 +11,16 @@ static void put_sums(tn_growing *t, const char *name, const tn_sums *s)
            "\"predicted_ms\":%.6f,",
            name, s->before, s->kernels, (long long)s->bytes_before, (long long)s->bytes, s->flops,
            s->predicted_ms);
-    if (s->ms >= 0)
-        tn_put(t, "\"ms\":%.6f,", s->ms);
-    else
-        tn_put(t, "\"ms\":null,");
-    if (tn_sums_share(s) > 0)
-        tn_put(t, "\"share\":%.4f}", tn_sums_share(s));
-    else
-        tn_put(t, "\"share\":null}");
+    tn_put(t, s->ms >= 0 ? "\"ms\":%.6f," : "\"ms\":null,", s->ms);
+    tn_put(t, tn_sums_share(s) > 0 ? "\"share\":%.4f}" : "\"share\":null}", tn_sums_share(s));
 }
 
 static void put_launch(const tn_session *s, const tn_launch *l, tn_growing *t)
 {
     tn_put(t, "{");
-    put_member(t, "name", l->of->name);
-    put_member(t, "way", tn_way_name(l->way));
-    put_member(t, "ops", l->ops);
-    if (l->of->does) put_member(t, "does", l->of->does);
-    put_member(t, "lines", l->lines);
-    put_member(t, "layers", l->layers);
+    TN_PUT_JSON(t, "name", l->of->name, "way", tn_way_name(l->way), "ops", l->ops);
+    if (l->of->does) TN_PUT_JSON(t, "does", l->of->does);
+    TN_PUT_JSON(t, "lines", l->lines, "layers", l->layers);
     tn_put(t, "\"segment\":%d,\"kernels_before\":%d,\"bytes_before\":%lld,\"bytes\":%lld,\"flops\":%.0f,",
            l->segment + 1, l->before, (long long)l->bytes_before, (long long)l->of->bytes, l->of->flops);
     tn_put(t, "\"predicted_ms\":%.6f,", l->of->predicted_ms);
@@ -59,10 +28,7 @@ static void put_launch(const tn_session *s, const tn_launch *l, tn_growing *t)
     if (tn_launch_info(s, l, &info))
         tn_put(t, "\"registers\":%d,\"shared_bytes\":%lld,\"spilled_bytes\":%lld,", info.registers,
                (long long)info.shared_bytes, (long long)info.local_bytes);
-    if (l->ms >= 0)
-        tn_put(t, "\"ms\":%.6f}", l->ms);
-    else
-        tn_put(t, "\"ms\":null}");
+    tn_put(t, l->ms >= 0 ? "\"ms\":%.6f}" : "\"ms\":null}", l->ms);
 }
 
 static void put_rows(const tn_session *s, const tn_view *v, tn_growing *t)
@@ -90,13 +56,10 @@ static void put_ledger(const tn_view *v, tn_growing *t)
            "\"ledger\":{\"kept_bytes\":%lld,\"computed_again_bytes\":%lld,\"never_stored_bytes\":%lld,"
            "\"values\":[",
            (long long)v->kept_bytes, (long long)v->again_bytes, (long long)v->never_bytes);
-    for (int i = 0; i < v->n_kept; i++) {
-        tn_put(t, "%s\n{", i ? "," : "");
-        put_member(t, "name", v->kept[i].name);
-        put_member(t, "how", v->kept[i].how);
-        put_member(t, "reader", v->kept[i].reader);
-        tn_put(t, "\"bytes\":%lld,\"values\":%d,\"predicted_ms\":%.6f}", (long long)v->kept[i].bytes,
-               v->kept[i].n, v->kept[i].ms);
+    TN_EACH(k, v->kept, v->n_kept) {
+        tn_put(t, "%s\n{", k > v->kept ? "," : "");
+        TN_PUT_JSON(t, "name", k->name, "how", k->how, "reader", k->reader);
+        tn_put(t, "\"bytes\":%lld,\"values\":%d,\"predicted_ms\":%.6f}", (long long)k->bytes, k->n, k->ms);
     }
     tn_put(t, "]}");
 }
@@ -104,17 +67,10 @@ static void put_ledger(const tn_view *v, tn_growing *t)
 static void put_boundaries(const tn_view *v, tn_growing *t)
 {
     tn_put(t, "\"boundaries\":[");
-    for (int i = 0; i < v->n_boundary; i++) {
-        const tn_boundary *b = &v->boundary[i];
-        tn_put(t, "%s\n{", i ? "," : "");
-        put_member(t, "from", b->from);
-        put_member(t, "to", b->to);
-        put_member(t, "reason", b->reason);
-        put_member(t, "remedy", b->remedy);
-        if (b->saves_ms >= 0)
-            tn_put(t, "\"saves_ms\":%.6f,", b->saves_ms);
-        else
-            tn_put(t, "\"saves_ms\":null,");
+    TN_EACH(b, v->boundary, v->n_boundary) {
+        tn_put(t, "%s\n{", b > v->boundary ? "," : "");
+        TN_PUT_JSON(t, "from", b->from, "to", b->to, "reason", b->reason, "remedy", b->remedy);
+        tn_put(t, b->saves_ms >= 0 ? "\"saves_ms\":%.6f," : "\"saves_ms\":null,", b->saves_ms);
         tn_put(t, "\"bytes\":%lld,\"values\":%d}", (long long)b->bytes, b->n);
     }
     tn_put(t, "]");
@@ -123,10 +79,8 @@ static void put_boundaries(const tn_view *v, tn_growing *t)
 void tn_report_json(tn_session *s, const tn_view *v, tn_growing *t)
 {
     tn_put(t, "{");
-    put_member(t, "version", tn_version());
-    put_member(t, "device", s->device->name);
-    put_member(t, "mode", tn_view_mode(s, v));
-    put_member(t, "profile", tn_profile_name(s));
+    TN_PUT_JSON(t, "version", tn_version(), "device", s->device->name, "mode", tn_view_mode(s, v), "profile",
+                tn_profile_name(s));
     tn_put(t, "\"threads\":%d", s->device->threads);
     if (v->log) {
         tn_put(t, ",\"step\":%llu,\"trained\":%s,\"copy_gbs\":", (unsigned long long)v->log->number,
@@ -138,11 +92,11 @@ void tn_report_json(tn_session *s, const tn_view *v, tn_growing *t)
         tn_put(t, ",\n\"segments\":[");
         for (int i = 0; i < v->n_break; i++) {
             tn_put(t, "%s", i ? "," : "");
-            put_string(t, v->breaks[i]);
+            tn_put_string(t, v->breaks[i]);
         }
-        tn_put(t, "],\n\"unread\":");
-        put_string(t, v->unread ? v->unread : "");
-        tn_put(t, ",\n");
+        tn_put(t, "],\n");
+        TN_PUT_JSON(t, "unread", v->unread ? v->unread : "");
+        tn_put(t, "\n");
         put_rows(s, v, t);
         tn_put(t, ",\n");
         put_ledger(v, t);
@@ -150,6 +104,6 @@ void tn_report_json(tn_session *s, const tn_view *v, tn_growing *t)
         put_boundaries(v, t);
         tn_ranks_json(s, v, t);
     }
-    tn_curves_json(s, t, put_string);
+    tn_curves_json(s, t);
     tn_put(t, "}\n");
 }

@@ -7,6 +7,7 @@
  *   report.c, html.c, json.c    view -> files
  *   ranks.c          what ranks send each other, for text and json
  *   drawn.c          the graph, for the page
+ *   put.c            texts in HTML and in JSON
  *   curve.c          the curves of a training, which are no view of a step
  *   trace.c          time as a trace, the graph as a picture
  *
@@ -118,12 +119,23 @@ void tn_ranks_json(tn_session *s, const tn_view *v, tn_growing *t);
 void tn_ranks_html(tn_session *s, const tn_view *v, tn_growing *t);
 void tn_report_json(tn_session *s, const tn_view *v, tn_growing *t);
 
+/* ---- put.c ---- */
+/* Words of HTML and, in turn with them, texts: TN_PUT_HTML(t, "<p>", text, "</p>"). */
+#define TN_PUT_HTML(t, ...) tn_put_parts(t, (const char *[]){__VA_ARGS__, NULL})
+/* Names of members and, in turn with them, their texts; a comma follows each. */
+#define TN_PUT_JSON(t, ...) tn_put_members(t, (const char *[]){__VA_ARGS__, NULL})
+void tn_put_parts(tn_growing *t, const char *const *part);
+void tn_put_members(tn_growing *t, const char *const *part);
+void tn_put_string(tn_growing *t, const char *s); /* in JSON */
+/* Prints t and frees it: status, or what went wrong meanwhile. */
+int tn_put_out(tn_growing *t, int status, FILE *out);
+
 /* ---- drawn.c ---- */
-void tn_drawn_html(const tn_view *v, tn_growing *t, void (*put_escaped)(tn_growing *, const char *));
+void tn_drawn_html(const tn_view *v, tn_growing *t);
 
 /* ---- curve.c ---- */
 void tn_curves_text(tn_session *s, tn_growing *t);
-void tn_curves_json(tn_session *s, tn_growing *t, void (*put_string)(tn_growing *, const char *));
-void tn_curves_html(tn_session *s, tn_growing *t, void (*put_escaped)(tn_growing *, const char *));
+void tn_curves_json(tn_session *s, tn_growing *t);
+void tn_curves_html(tn_session *s, tn_growing *t);
 
 #endif
