@@ -165,8 +165,9 @@ typedef struct tn_loader_options {
     int64_t batch; /* 0 means 64, where there are arrays */
     bool shuffle;
     bool drop_last;    /* leave out a last short batch */
-    int64_t batches;   /* end as soon as the pass has come to so many; the next loader goes on with the same
-                          pass. May be more than a pass has where windows of a text are drawn. 0: no such end */
+    int64_t batches;   /* end as soon as the pass has come to so many, counted from where it began; the next loader goes
+                          on with the same pass, and has none, which a warning says, where .batches is no more than
+                          what it has come to. May be more than a pass has where windows of a text are drawn. 0: no such end */
     bool progress;     /* a bar on a terminal, a line every tenth of the pass elsewhere */
     uint64_t seed;     /* of the order; 0 means the session's */
     FILE *progress_to; /* NULL means stderr */

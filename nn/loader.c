@@ -74,6 +74,25 @@ static bool augments(tn_dataset *d, const tn_augment *a, nn_why *why)
     return true;
 }
 
+/* A loop over this pass does nothing, which is seldom what was meant. */
+static void warn_of_none(const tn_dataset *d, const tn_loader_options *o, const nn_pass *p, int64_t whole)
+{
+    const long long came = (long long)(p->at / whole), more = (long long)o->batches;
+    if (!p->end)
+        tn_warn(d->s, "loader_open: no batch: .drop_last leaves out the %lld items, fewer than a batch has",
+                (long long)d->n);
+    else if (more)
+        tn_warn(d->s,
+                "loader_open: no batch is left: .batches = %lld counts from where the pass began, which has "
+                "come to %lld; %lld more of this pass are .batches = %lld",
+                more, came, more, came + more);
+    else
+        tn_warn(
+            d->s,
+            "loader_open: no batch is left of this pass, which has come to %lld; the next one begins anew",
+            came);
+}
+
 TN_DEFINE(tn_loader *, loader_open_with, d ? d->s : NULL, (d, options), tn_dataset *d,
           const tn_loader_options *options)
 {
@@ -134,6 +153,7 @@ TN_DEFINE(tn_loader *, loader_open_with, d ? d->s : NULL, (d, options), tn_datas
     l->cut = cut;
     d->next_epoch++;
     d->next_at = 0;
+    if (l->at >= l->end && d->n) warn_of_none(d, o, &pass, whole);
     if (o->progress && !tn_rank(d->s))
         tn_nn_progress_begin(&l->progress, o->progress_to ? o->progress_to : stderr, tn_loader_batches(l),
                              l->at / whole, l->epoch);

@@ -250,7 +250,7 @@ TEST_IN(stale, setup, teardown)
     tn_tensor *init = tn_zeros(S, TN_F32, TN_SHAPE(2));
     assert_non_null(tn_param(S, "w", init));
     tn_set_name(init, "x");
-    expect_error(NULL, TN_E_STALE, "set_name", "what took it over", __LINE__ - 1);
+    expect_error(NULL, TN_E_STALE, "set_name", "by what took it over, or, of a batch", __LINE__ - 1);
     tn_step_begin(S);
 }
 

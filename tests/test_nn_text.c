@@ -6,6 +6,7 @@
  */
 #include "folder.h"
 #include "rig.h"
+#include "said.h"
 #include "../nn/nn.h"
 #include "../src/core/alloc.h"
 
@@ -54,7 +55,7 @@ static int token_of(int byte)
 
 static tn_session *session(tn_device_kind device, uint64_t seed)
 {
-    tn_session *s = tn_open(.device = device, .mode = TN_EAGER, .seed = seed, .log = quiet);
+    tn_session *s = tn_open(.device = device, .mode = TN_EAGER, .seed = seed, .log = hear_warnings);
     assert_non_null(s);
     return s;
 }
@@ -241,6 +242,7 @@ TEST(passes_cut_short)
 {
     enum { CTX = 90, BATCH = 4 }; /* 11 windows */
     put_text();
+    forget();
     tn_session *s = session(TN_REF, 5);
     tn_dataset *d = tn_dataset_text(s, path, TN_TRAIN, .ctx = CTX);
     tn_batch b;
@@ -276,9 +278,23 @@ TEST(passes_cut_short)
     for (tn_loader *l = tn_loader_open(e, .batch = BATCH, .batches = 2); tn_next(l, &b);) taken += b.n;
     assert_int_equal(taken, 8);
     assert_int_equal(tn_dataset_epoch(e), 0);
+    assert_int_equal(n_said,
+                     3); /* of d, above: to 100 batches for the second time, to 50, and past the pass */
+    assert_non_null(strstr(said, "no batch is left of this pass, which has come to 100"));
+    forget();
+    assert_int_equal(tn_next(tn_loader_open(e, .batch = BATCH, .batches = 2), &b), 0);
+    assert_int_equal(n_said, 1);
+    assert_non_null(strstr(
+        said, "no batch is left: .batches = 2 counts from where the pass began, which has come to 2; 2 "
+              "more of this pass are .batches = 4"));
+    assert_int_equal(tn_dataset_epoch(e), 0);
     for (tn_loader *l = tn_loader_open(e, .batch = BATCH, .batches = 9); tn_next(l, &b);) taken += b.n;
     assert_int_equal(taken, 11);
     assert_int_equal(tn_dataset_epoch(e), 1);
+    assert_int_equal(n_said, 1);
+    assert_int_equal(tn_next(tn_loader_open(e, .batch = 12, .drop_last = true), &b), 0);
+    assert_int_equal(n_said, 2);
+    assert_non_null(strstr(said, "no batch: .drop_last leaves out the 11 items"));
     close_well(s);
 }
 

@@ -204,7 +204,8 @@ const char *tn_stale_text(const tn_tensor *handle)
         return "was used after its step ended or it was freed"; /* of an earlier one nothing is known */
     switch ((tn_was)n->was) {
     case TN_WAS_PERSISTENT:
-        return "was used after it was freed, by tn_free or by what took it over";
+        return "was used after it was freed: by tn_free, by what took it over, or, of a batch, by the next "
+               "tn_next";
     case TN_WAS_OUTSIDE:
         return "was made by an operator outside a step, and such a result goes when the next step begins: "
                "make it inside the step, or keep it with tn_keep";
