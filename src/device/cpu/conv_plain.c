@@ -18,14 +18,16 @@
 
 enum {
     BAND_BYTES = 128 << 10, /* of a band's copy */
-    B_BYTES = 384 << 10,    /* of packed weights that a band meets at a time */
-    SHARES = 3,             /* units of each thread, at least */
+    ASIDE_BYTES = 16 << 10,
+    B_BYTES = 384 << 10, /* of packed weights that a band meets at a time */
+    SHARES = 3,          /* units of each thread, at least */
 };
 
 typedef struct job {
     tn_windows w;
     int64_t k;             /* of all phases: rows of a packed panel */
     int64_t slices, slice; /* of columns of the products; columns of one */
+    int64_t aside;         /* rows of sums at once that are narrowed when they are whole */
     bool gaps;             /* some phases have no taps */
     char *packed;          /* [group][panel][phase][r, s, channel][nr] */
     tn_slots slots;
@@ -55,8 +57,8 @@ static void turn(const tn_windows *w, const char *s, int64_t lds, int64_t cols, 
 {
     enum { STEP = 64 };
     float wide[TN_GEMM_MAX_NR * STEP];
-    if (w->es == w->cs) {
-        tn_pack_transpose(w->c->dtype, s, lds, cols, w->from, d, w->kn->nr);
+    if (w->fs == w->cs) {
+        tn_pack_transpose(tn_gemm_compute(w->c->dtype), s, lds, cols, w->from, d, w->kn->nr);
         return;
     }
     for (int64_t i = 0; i < w->from; i += STEP, d += STEP * w->kn->nr * w->cs) {
@@ -109,11 +111,14 @@ static void run_pack(void *arg, int64_t begin, int64_t end)
                               s = p.x.tap + t % p.x.taps * p.x.tap_step;
                 const char *from = (const char *)c->in1;
                 if (c->pass == TN_CONV_FORWARD) {
-                    from += ((group * w->to + j0) * w->taps + r * c->kw + s) * w->from * w->es;
+                    from += ((group * w->to + j0) * w->taps + r * c->kw + s) * w->from * w->fs;
                     turn(w, from, w->taps * w->from, cols, d);
                 } else {
-                    from += ((group * w->from * w->taps + r * c->kw + s) * w->to + j0) * w->es;
-                    for (int64_t o = 0; o < w->from; o++)
+                    from += ((group * w->from * w->per * w->taps + r * c->kw + s) * w->to + j0) * w->es;
+                    if (w->per > 1)
+                        tn_pack_pairs((const void *)from, w->taps * w->to, cols, w->from * w->per, (void *)d,
+                                      nr);
+                    for (int64_t o = 0; w->per == 1 && o < w->from; o++)
                         tn_widen_floats(c->dtype, from + o * w->taps * w->to * w->es, d + o * nr * w->cs,
                                         cols);
                 }
@@ -159,8 +164,8 @@ static strip strip_of(const job *v, const phase *p, int64_t group, int64_t j0, i
     if (w->c->bias) {
         const char *bias = (const char *)w->c->bias + (group * w->to + j0) * w->es;
         s.bias = bias;
-        if (narrow) s.bias = aside + w->kn->mr * width * w->cs;
-        if (narrow) tn_widen_floats(w->c->dtype, bias, aside + w->kn->mr * width * w->cs, width);
+        if (narrow) s.bias = aside + v->aside * width * w->cs;
+        if (narrow) tn_widen_floats(w->c->dtype, bias, aside + v->aside * width * w->cs, width);
     }
     s.g = (tn_gemm_block){.a_step = w->pixel,
                           .cols = width,
@@ -229,19 +234,20 @@ static void few(const job *v, const strip *s, int64_t group, const char *a, int6
 }
 
 /* A line of windows, or all patches of a band; narrow results by way of `aside`. */
-static void results(const tn_windows *w, strip *s, const char *a, int64_t pixels, char *out, int64_t r0,
-                    int64_t r1)
+static void results(const job *v, strip *s, const char *a, int64_t pixels, char *out, int64_t r0, int64_t r1)
 {
+    const tn_windows *w = &v->w;
     if (w->es == w->cs) {
         windows(w, s, a, pixels, out, r0, r1);
         return;
     }
-    for (int64_t i = 0; i < pixels; i += w->kn->mr) {
-        const int64_t rows = tn_min64(w->kn->mr, pixels - i);
+    for (int64_t i = 0; i < pixels; i += v->aside) {
+        const int64_t rows = tn_min64(v->aside, pixels - i), cols = s->g.cols;
+        const int64_t pieces = s->out_step == cols ? 1 : rows, each = rows / pieces * cols;
         windows(w, s, a + i * w->pixel * w->cs, rows, s->aside, r0, r1);
-        for (int64_t q = 0; q < rows; q++)
-            tn_narrow_floats(w->c->dtype, s->aside + q * s->g.cols * w->cs,
-                             out + (i + q) * s->out_step * w->es, s->g.cols);
+        for (int64_t q = 0; q < pieces; q++)
+            tn_narrow_floats(w->c->dtype, s->aside + q * each * w->cs, out + (i + q) * s->out_step * w->es,
+                             each);
     }
 }
 
@@ -293,7 +299,7 @@ static void run_bands(void *arg, int64_t begin, int64_t end)
                     if (w->few)
                         few(v, &s, b.group, a + at * w->cs, pixels, out, r0, r1);
                     else
-                        results(w, &s, a + at * w->cs, pixels, out, r0, r1);
+                        results(v, &s, a + at * w->cs, pixels, out, r0, r1);
                 }
             }
         }
@@ -333,7 +339,7 @@ int tn_conv2d_plain(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc 
     if (tn_conv2d_is_product(c)) return product(lib, pool, c, err);
     job v;
     tn_windows *w = &v.w;
-    tn_windows_of(w, c);
+    tn_windows_of(w, c, lib->impl != TN_CPU_PLAIN);
     const int64_t nr = w->kn->nr, panels = tn_ceil_div(w->to, nr), threads = tn_pool_threads(pool),
                   units = SHARES * threads;
     tn_windows_cut(w, true, BAND_BYTES, tn_max64(1, c->n * w->y.count * c->groups / units));
@@ -343,7 +349,8 @@ int tn_conv2d_plain(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc 
     v.k = w->taps * w->from;
     v.gaps = false;
     for (phase p = {.next = 0}; next_phase(c, &p);) v.gaps = v.gaps || !p.taps;
-    const int64_t aside = w->es != w->cs ? (w->kn->mr + 1) * v.slice * w->cs : 0;
+    v.aside = tn_max64(1, ASIDE_BYTES / (v.slice * w->cs * w->kn->mr)) * w->kn->mr;
+    const int64_t aside = w->es != w->cs ? (v.aside + 1) * v.slice * w->cs : 0;
     v.packed = tn_cpu_scratch(lib, TN_SCRATCH_PACK, (size_t)(c->groups * panels * v.k * nr * w->cs));
     if (!v.packed || !tn_open_slots(&v.slots, lib, TN_SCRATCH_SUM, (int)threads, w->bytes + aside, 0))
         return tn_err(err, TN_E_NOMEM, "conv2d: no memory for a copy of its operands");

@@ -135,7 +135,7 @@ int tn_conv2d_weights(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_des
 {
     job v;
     tn_windows *w = &v.w;
-    tn_windows_of(w, c);
+    tn_windows_of(w, c, false);
     tn_windows_cut(w, false, BAND_BYTES, c->n * w->y.count);
     v.y = tn_conv_axis_of(c, 0, 0), v.x = tn_conv_axis_of(c, 1, 0);
     v.joined = v.x.apart * w->column == w->from || v.x.taps == 1;

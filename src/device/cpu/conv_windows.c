@@ -68,7 +68,7 @@ static tn_conv_span span_of(const tn_conv2d_desc *c, int axis)
                           floor_div(tn_min64(stride, in) - 1 + pad, stride)};
 }
 
-void tn_windows_of(tn_windows *w, const tn_conv2d_desc *c)
+void tn_windows_of(tn_windows *w, const tn_conv2d_desc *c, bool pairs)
 {
     const bool back = c->pass == TN_CONV_DATA_GRAD;
     *w = (tn_windows){.c = c, .kn = tn_gemm_kernel_for(tn_gemm_compute(c->dtype)), .taps = c->kh * c->kw};
@@ -76,6 +76,14 @@ void tn_windows_of(tn_windows *w, const tn_conv2d_desc *c)
     w->cs = (int64_t)tn_dtype_size(tn_gemm_compute(c->dtype));
     w->from_all = back ? c->oc : c->c, w->to_all = back ? c->c : c->oc;
     w->from = w->from_all / c->groups, w->to = w->to_all / c->groups;
+    w->fs = w->es, w->per = 1;
+    const tn_gemm_kernel *paired = pairs && c->dtype == TN_BF16 ? tn_gemm_kernel_for(TN_BF16) : NULL;
+    if (paired && w->from % paired->per == 0) {
+        w->kn = paired;
+        w->per = paired->per;
+        w->fs = w->per * w->es;
+        w->from /= w->per, w->from_all /= w->per;
+    }
     w->few = c->dtype == TN_F32 && w->to <= TN_FEW_RESULTS && w->from % TN_FEW_LANES == 0;
     w->y = span_of(c, 0), w->x = span_of(c, 1);
 }
@@ -97,8 +105,8 @@ static void lay_out(tn_windows *w, bool rows, int64_t bytes)
     const tn_conv2d_desc *c = w->c;
     const int64_t window = w->x.high - w->x.low + 1, up = (w->x.count + 3) / 4 * 4;
     const bool whole = c->pass != TN_CONV_DATA_GRAD || (c->stride[0] == 1 && c->stride[1] == 1);
-    w->in_place = w->es == w->cs && inside(&w->x) && inside(&w->y) &&
-                  (w->from == w->from_all || c->kw == 1) &&
+    w->in_place = w->fs == w->cs && (uintptr_t)c->in0 % (uintptr_t)w->fs == 0 && inside(&w->x) &&
+                  inside(&w->y) && (w->from == w->from_all || c->kw == 1) &&
                   reach(&w->y, 1) * w->x.size * w->from_all * w->cs <= bytes;
     /* Rows of a block are few where lines are short: what that wastes, and what copying windows takes. */
     const double products = (double)(w->taps * w->from) * (double)tn_ceil_div(w->to, LANES) / 2,
@@ -158,9 +166,11 @@ static inline __attribute__((always_inline)) void each_pixel(const char *s, int6
 static void copy_pixels(const tn_windows *w, const char *s, int64_t lds, char *d, int64_t ldd, int64_t n)
 {
     const int64_t bytes = w->from * w->cs;
-    if (lds == w->from * w->es && ldd == bytes) {
+    if (w->fs == w->cs && lds == bytes && ldd == bytes) {
+        memcpy(d, s, (size_t)(n * bytes));
+    } else if (w->fs != w->cs && lds == w->from * w->fs && ldd == bytes) {
         tn_widen_floats(w->c->dtype, s, d, n * w->from);
-    } else if (w->es != w->cs) {
+    } else if (w->fs != w->cs) {
         for (int64_t i = 0; i < n; i++) tn_widen_floats(w->c->dtype, s + i * lds, d + i * ldd, w->from);
     } else {
         switch (bytes) { /* as constants: mostly too few for memcpy's call */
@@ -193,7 +203,7 @@ static void copy_rows(const tn_windows *w, const tn_band *b, const char *image, 
 {
     const int64_t first = b->l0 * w->y.step + w->y.low, rows = reach(&w->y, b->l1 - b->l0);
     const int64_t at = b->x0 * w->x.step + w->x.low, columns = reach(&w->x, b->x1 - b->x0);
-    const int64_t each = w->from * w->cs, pixel = w->from_all * w->es;
+    const int64_t each = w->from * w->cs, pixel = w->from_all * w->fs;
     int64_t lo, hi;
     clip(at, 1, columns, w->x.size, &lo, &hi);
     image += b->image * w->y.size * w->x.size * pixel;
@@ -209,19 +219,19 @@ static void copy_rows(const tn_windows *w, const tn_band *b, const char *image, 
 static void copy_patches(const tn_windows *w, const tn_band *b, const char *images, char *to)
 {
     const tn_conv_axis y = tn_conv_axis_of(w->c, 0, 0), x = tn_conv_axis_of(w->c, 1, 0);
-    const int64_t n = b->x1 - b->x0, lds = x.step * w->from_all * w->es, ldd = w->pixel * w->cs;
+    const int64_t n = b->x1 - b->x0, lds = x.step * w->from_all * w->fs, ldd = w->pixel * w->cs;
     if (!inside(&w->x) || !inside(&w->y)) memset(to, 0, (size_t)((b->l1 - b->l0) * n * ldd));
     for (int64_t l = b->l0; l < b->l1; l++, to += n * ldd) {
         char *d = to;
         for (int64_t r = 0; r < y.taps; r++) {
             const int64_t h = l % y.count * y.step + y.first + r * y.apart;
-            const char *row = images + (l / y.count * y.size + h) * x.size * w->from_all * w->es;
+            const char *row = images + (l / y.count * y.size + h) * x.size * w->from_all * w->fs;
             for (int64_t s = 0; s < x.taps; s++, d += w->from * w->cs) {
                 const int64_t at = b->x0 * x.step + x.first + s * x.apart;
                 int64_t lo, hi;
                 clip(at, x.step, n, x.size, &lo, &hi);
                 if (h >= 0 && h < y.size)
-                    copy_pixels(w, row + (at + lo * x.step) * w->from_all * w->es, lds, d + lo * ldd, ldd,
+                    copy_pixels(w, row + (at + lo * x.step) * w->from_all * w->fs, lds, d + lo * ldd, ldd,
                                 hi - lo);
             }
         }
@@ -230,14 +240,14 @@ static void copy_patches(const tn_windows *w, const tn_band *b, const char *imag
 
 const char *tn_windows_copy(const tn_windows *w, const tn_band *b, char *copy)
 {
-    const char *from = (const char *)w->c->in0 + b->group * w->from * w->es;
+    const char *from = (const char *)w->c->in0 + b->group * w->from * w->fs;
     if (w->in_place) {
         const int64_t rows = w->c->n * w->y.size, first = b->image * w->y.size + b->l0 * w->y.step + w->y.low;
         const int64_t skip = b->x0 * w->x.step + w->x.low, held = reach(&w->y, b->l1 - b->l0);
-        const char *at = from + (first * w->x.size + skip) * w->from_all * w->es;
+        const char *at = from + (first * w->x.size + skip) * w->from_all * w->fs;
         if ((rows - first - held) * w->x.size > 4 * w->x.step) return at;
         /* Kernels may read a little past a window: not past the image. */
-        memcpy(copy, at, (size_t)((held * w->x.size - skip - 1) * w->from_all + w->from) * w->es);
+        memcpy(copy, at, (size_t)((held * w->x.size - skip - 1) * w->from_all + w->from) * w->fs);
         return copy;
     }
     if (w->patches)

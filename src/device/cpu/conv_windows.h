@@ -35,8 +35,9 @@ typedef struct tn_conv_span {
 typedef struct tn_windows {
     const tn_conv2d_desc *c;
     const tn_gemm_kernel *kn;
-    int64_t es, cs;                     /* bytes of an element as stored and as computed */
-    int64_t from, from_all, to, to_all; /* channels of one group and of all: read, and of results */
+    int64_t es, cs;                     /* bytes of a number as stored and as computed */
+    int64_t per, fs;                    /* numbers of an element that is read, of a pair 2; its bytes */
+    int64_t from, from_all, to, to_all; /* channels of one group and of all: read, in elements; of results */
     int64_t taps;
     tn_conv_span y, x;
     bool few; /* results have so few channels that vectors go along the windows: conv_few.h */
@@ -52,7 +53,8 @@ typedef struct tn_band {
     int64_t group, image, l0, l1, x0, x1;
 } tn_band;
 
-void tn_windows_of(tn_windows *w, const tn_conv2d_desc *c);
+/* pairs: two channels of bf16 may be one element, where the processor multiplies these. */
+void tn_windows_of(tn_windows *w, const tn_conv2d_desc *c, bool pairs);
 /* Cuts bands of about so many bytes, of at most so many lines. `rows`: of a product are pixels, else they are
  * elements of windows. */
 void tn_windows_cut(tn_windows *w, bool rows, int64_t bytes, int64_t most);

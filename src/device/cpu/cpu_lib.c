@@ -194,13 +194,11 @@ int tn_cpu_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c
                      : lib->impl == TN_CPU_TILES_2 ? 2
                      : lib->impl == TN_CPU_TILES_4 ? 4
                                                    : 0;
-    const bool ours =
-        lib->impl == TN_CPU_PLAIN || (lib->impl == TN_CPU_AUTO && (d.dtype == TN_F32 || d.dtype == TN_F64));
     if (tn_conv2d_is_depthwise(&d) && lib->impl == TN_CPU_AUTO)
         s = tn_conv2d_depthwise(lib, pool, &d, err);
     else if (tile)
         s = tn_winograd_conv2d(lib, pool, &d, tile, err);
-    else if (lib->dnnl && !ours && !reaches_far(&d))
+    else if (lib->dnnl && lib->impl == TN_CPU_DNNL && !reaches_far(&d))
         s = tn_dnnl_conv2d(lib, lib->dnnl, pool, &d, stats, err);
     if (stand_in(lib, s) || tn_pool_rehearses(pool)) s = tn_conv2d_plain(lib, pool, &d, err);
     tn_cpu_trim_scratch(lib);
