@@ -1,4 +1,4 @@
-/* conv_depthwise.c - convolutions of f32 in which each channel is a group of its own, vectors across
+/* conv_depthwise.c - convolutions in which each channel is a group of its own, vectors across
  * channels.
  *
  * The result's pixels are sums over taps of source pixels times weights, for the data gradient as for the
@@ -7,6 +7,7 @@
  * the compiler, and compiled for each instruction set.
  * Read first: tn_conv2d_depthwise, then pixels. */
 #include "cpu_lib.h"
+#include "gemm_kernel.h"
 #include "pool.h"
 #include "vectors.h"
 #include "../../core/int64.h"
@@ -225,11 +226,53 @@ static void run(struct tn_pool *pool, work *v, bool whole_runs, int64_t n, int64
 
 bool tn_conv2d_is_depthwise(const tn_conv2d_desc *c)
 {
-    return c->dtype == TN_F32 && c->groups == c->c && c->oc == c->c && c->c >= LANES;
+    return c->dtype != TN_F64 && c->groups == c->c && c->oc == c->c && c->c >= LANES;
+}
+
+/* n numbers of 16 bits to floats, or floats to them. */
+typedef struct change {
+    tn_dtype dtype;
+    const void *from;
+    void *to;
+    bool narrows;
+} change;
+
+static void run_change(void *arg, int64_t begin, int64_t end)
+{
+    const change *g = arg;
+    if (g->narrows)
+        tn_narrow_floats(g->dtype, (const float *)g->from + begin, (uint16_t *)g->to + begin, end - begin);
+    else
+        tn_widen_floats(g->dtype, (const uint16_t *)g->from + begin, (float *)g->to + begin, end - begin);
+}
+
+/* Of 16 bits: by way of floats. There is little to compute, and each number is read several times. */
+static int widened(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_errbuf *err)
+{
+    enum { CHANGED = 1 << 16, OPERANDS = 4 };
+    const int64_t x = c->n * c->h * c->w * c->c, y = c->n * c->oh * c->ow * c->c, w = c->kh * c->kw * c->c;
+    const bool back = c->pass == TN_CONV_DATA_GRAD, wgrad = c->pass == TN_CONV_WEIGHT_GRAD;
+    const int64_t n[OPERANDS] = {back ? y : x, wgrad ? y : w, c->bias ? c->c : 0, back ? x : wgrad ? w : y};
+    const void *from[OPERANDS] = {c->in0, c->in1, c->bias, NULL};
+    float *at = tn_cpu_scratch(lib, TN_SCRATCH_WIDE, (size_t)(n[0] + n[1] + n[2] + n[3]) * sizeof *at);
+    if (!at) return tn_err(err, TN_E_NOMEM, "conv2d: no memory for a depthwise convolution in f32");
+    float *wide[OPERANDS];
+    for (int i = 0; i < OPERANDS; at += n[i++]) {
+        wide[i] = at;
+        change g = {.dtype = c->dtype, .from = from[i], .to = at};
+        if (from[i]) tn_pool_run(pool, run_change, &g, n[i], CHANGED);
+    }
+    tn_conv2d_desc f = *c;
+    f.dtype = TN_F32, f.in0 = wide[0], f.in1 = wide[1], f.bias = c->bias ? wide[2] : NULL, f.out = wide[3];
+    const int s = tn_conv2d_depthwise(lib, pool, &f, err);
+    change g = {.dtype = c->dtype, .from = wide[3], .to = c->out, .narrows = true};
+    if (!s) tn_pool_run(pool, run_change, &g, n[3], CHANGED);
+    return s;
 }
 
 int tn_conv2d_depthwise(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_errbuf *err)
 {
+    if (c->dtype != TN_F32) return widened(lib, pool, c, err);
     const bool back = c->pass == TN_CONV_DATA_GRAD, wgrad = c->pass == TN_CONV_WEIGHT_GRAD;
     const int64_t taps = c->kh * c->kw,
                   fewest = tn_max64(tn_ceil_div(c->n, PARTIALS), tn_ceil_div(PARTIAL_PIXELS, c->oh * c->ow));

@@ -61,6 +61,7 @@ bool tn_cpu_lib_prefer(tn_cpu_lib *lib, tn_cpu_impl impl);
 typedef enum tn_scratch {
     TN_SCRATCH_PACK,
     TN_SCRATCH_SUM,
+    TN_SCRATCH_WIDE,   /* operands of 16 bits as floats */
     TN_SCRATCH_SHARED, /* of tn_gemm.share 1, and so on */
     TN_SCRATCH_USES = TN_SCRATCH_SHARED + TN_GEMM_SHARED
 } tn_scratch;

@@ -266,20 +266,12 @@ bool tn_winograd_serves(const tn_conv2d_desc *c)
            c->pad[3] <= 2 && c->c * c->oc <= FILTER_FLOATS / TN_WINOGRAD_POSITIONS;
 }
 
-/* What a product of the sums written out takes, beside one of f32: how this processor multiplies 16 bits
- * decides how well oneDNN does. Measured with AVX512_BF16, not with AMX or AVX512_FP16; where a processor has
- * neither, numbers are widened and that is no faster. */
-static double written_out(tn_dtype dtype)
+/* What a product of the sums written out takes, beside one of f32: of bf16, where the processor multiplies
+ * pairs along k, half as much, but not of the weight gradient, whose sums are over pixels. */
+static double written_out(const tn_conv2d_desc *c)
 {
-    double cost = 1;
-#if X86
-    enum { AMX_BF16 = 1 << 22, AVX512_FP16 = 1 << 23 }; /* of cpuid's leaf 7, in edx */
-    unsigned a, b, c, d;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return cost;
-    if (dtype == TN_BF16) cost = d & AMX_BF16 ? 0.15 : __builtin_cpu_supports("avx512bf16") ? 0.55 : 1;
-    if (dtype == TN_F16) cost = d & AVX512_FP16 ? 0.55 : 1;
-#endif
-    return cost;
+    const bool pairs = c->dtype == TN_BF16 && c->pass != TN_CONV_WEIGHT_GRAD && tn_gemm_kernel_for(TN_BF16);
+    return pairs ? 0.55 : 1;
 }
 
 /* What a pass takes by tiles, in products of one channel of the input with one of the result. Measured: on
@@ -300,8 +292,8 @@ static double cost(const tn_conv2d_desc *c, int64_t tile)
 int tn_winograd_tile(const tn_conv2d_desc *c)
 {
     if (!tn_winograd_serves(c)) return 0;
-    const double sums = written_out(c->dtype) * 9.0 * (double)c->n * (double)c->oh * (double)c->ow,
-                 two = cost(c, 2), four = cost(c, 4);
+    const double sums = written_out(c) * 9.0 * (double)c->n * (double)c->oh * (double)c->ow, two = cost(c, 2),
+                 four = cost(c, 4);
     return four < two && four < sums ? 4 : two < sums ? 2 : 0;
 }
 

@@ -10,7 +10,7 @@
  * channels in whole vectors. */
 bool tn_winograd_serves(const tn_conv2d_desc *c);
 /* Returns the side of the tiles with which it is also the faster way on this processor, 2 or 4; 0: it is not
- * (measured beside oneDNN: bench/gemm_conv.c). */
+ * (measured beside sums written out: bench/gemm_conv.c). */
 int tn_winograd_tile(const tn_conv2d_desc *c);
 
 /* As tn_cpu_conv2d, for a request that tn_winograd_serves, by tiles of 2 or 4. The error of tiles of 2 is
