@@ -5,8 +5,8 @@
 # their own, and a change of compiler or flags rebuilds what it must ($(BUILD)/flags). Nothing here installs
 # software but `deps`, and `demo` and `test` through it when something they need is missing; DEPS=no refuses.
 #
-# Which libraries are taken is decided by what is found here. HAVE_DNNL= (or ZLIB, STB, CJSON) on the command line
-# builds as if one were not there. V=1 shows whole command lines.
+# Which libraries are taken is decided by what is found here. HAVE_ZLIB= (or STB, CJSON) on the command line builds
+# as if one were not there. V=1 shows whole command lines.
 
 MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
@@ -58,7 +58,7 @@ FOUND := $(shell try() { echo "$$2" | tr ';' '\n' | $(CC) $(CPPFLAGS) $(CFLAGS) 
     echo 'pointer __SIZEOF_POINTER__' | $(CC) $(CPPFLAGS) $(CFLAGS) -E -x c - 2>/dev/null | grep -q 'pointer 4' && echo narrow; \
     try native '' '' -march=native; { echo '$(INCLUDE) <mpi.h>'; echo 'int main(void) { return MPI_VERSION; }'; } | \
         OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -x c - -o /dev/null >/dev/null 2>&1 && echo mpicc; \
-    try cc '$(INCLUDE) <stdio.h>'; try dnnl '$(INCLUDE) <oneapi/dnnl/dnnl.h>' -ldnnl; try zlib '$(INCLUDE) <zlib.h>' -lz; \
+    try cc '$(INCLUDE) <stdio.h>'; try zlib '$(INCLUDE) <zlib.h>' -lz; \
     try stb '$(INCLUDE) <stb/stb_image.h>'; try cjson '$(INCLUDE) <cjson/cJSON.h>' -lcjson; try cmocka \
     '$(INCLUDE) <stdarg.h>;$(INCLUDE) <stddef.h>;$(INCLUDE) <setjmp.h>;$(INCLUDE) <stdint.h>;$(INCLUDE) <cmocka.h>' -lcmocka)
 $(if $(filter narrow,$(FOUND)),$(error $(CC) $(CPPFLAGS) $(CFLAGS) compiles for a processor of 32 bits, and libtensor is for 64: \
@@ -66,7 +66,6 @@ $(if $(filter narrow,$(FOUND)),$(error $(CC) $(CPPFLAGS) $(CFLAGS) compiles for 
 CC_VERSION := $(shell $(CC) --version 2>/dev/null | head -n 1)
 HAVE_CC := $(filter cc,$(FOUND))
 HAVE_MPI := $(filter mpicc,$(FOUND))
-HAVE_DNNL := $(filter dnnl,$(FOUND))
 HAVE_ZLIB := $(filter zlib,$(FOUND))
 HAVE_STB := $(filter stb,$(FOUND))
 HAVE_CJSON := $(filter cjson,$(FOUND))
@@ -76,13 +75,13 @@ CUDA_INCLUDE := $(firstword $(foreach d,$(CUDA_HOME) $(CUDA_PATH) /usr/local/cud
     $(if $(wildcard $(d)/include/cublasLt.h),$(if $(wildcard $(d)/include/nvrtc.h),$(patsubst %/cuda.h,%,$(wildcard $(d)/include/cuda.h))))))
 
 # Debian's names. pkg-config and g++ serve the tests of the installed library; those are skipped without.
-PACKAGES := gcc make libc6-dev libdnnl-dev zlib1g-dev libstb-dev libcjson-dev libcmocka-dev pkg-config g++ libopenmpi-dev openmpi-bin
+PACKAGES := gcc make libc6-dev zlib1g-dev libstb-dev libcjson-dev libcmocka-dev pkg-config g++ libopenmpi-dev openmpi-bin
 APT := apt-get install -y --no-install-recommends $(PACKAGES)
 
-# $(call lacks,DNNL,oneDNN) is oneDNN where that is missing, unless the command line says it shall be.
+# $(call lacks,ZLIB,zlib) is zlib where that is missing, unless the command line says it shall be.
 lacks = $(if $(HAVE_$(1))$(filter command,$(origin HAVE_$(1))),,$(2))
 DEMO_NEEDS = $(call lacks,CC,gcc+libc6-dev) $(call lacks,STB,stb)
-DEMO_WANTS = $(DEMO_NEEDS) $(call lacks,DNNL,oneDNN) $(call lacks,ZLIB,zlib)
+DEMO_WANTS = $(DEMO_NEEDS) $(call lacks,ZLIB,zlib)
 TEST_NEEDS = $(call lacks,CC,gcc+libc6-dev) $(call lacks,CMOCKA,cmocka)
 TEST_WANTS = $(DEMO_WANTS) $(call lacks,CJSON,cJSON) $(call lacks,CMOCKA,cmocka)
 
@@ -93,13 +92,13 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wst
 OPT ?= -O2 -g
 SAN ?=
 DEFS := -D_GNU_SOURCE -DTN_NO_MACROS -DTN_BUILD_CC='"$(CC)"' \
-        $(if $(HAVE_DNNL),-DTN_HAVE_DNNL) $(if $(HAVE_ZLIB),-DTN_HAVE_ZLIB) \
+        $(if $(HAVE_ZLIB),-DTN_HAVE_ZLIB) \
         $(if $(HAVE_STB),-DTN_HAVE_STB) $(if $(HAVE_CJSON),-DTN_HAVE_CJSON)
 BASE := -std=c11 $(OPT) $(WARN) $(SAN) $(CPPFLAGS) $(CFLAGS) -fPIC -pthread
 LIBCFLAGS := $(BASE) $(DEFS) -fvisibility=hidden -fno-semantic-interposition -ffp-contract=off -Iinclude
 APPCFLAGS := $(BASE) -D_GNU_SOURCE -Iinclude
 TESTCFLAGS := $(BASE) $(filter-out -DTN_NO_MACROS,$(DEFS)) -ffp-contract=off -Iinclude -I.
-LIBS := $(if $(HAVE_DNNL),-ldnnl) $(if $(HAVE_ZLIB),-lz) $(if $(HAVE_CJSON),-lcjson) -ldl -lm
+LIBS := $(if $(HAVE_ZLIB),-lz) $(if $(HAVE_CJSON),-lcjson) -ldl -lm
 # Tests do little but call the library: the compiler takes a quarter of the time without optimising them.
 TESTOPT ?= -O0
 # The flags kernels are compiled with, for what measures the prelude by itself.
@@ -156,7 +155,7 @@ help:
 	@echo 'make texts       writes tests/texts, the kernels and plans of 75 programs, where a change of them is meant'
 	@echo 'make format      lays out the sources with clang-format'
 	@echo 'make clean       removes what was built'
-	@echo 'with CC=clang, HAVE_DNNL= (build as if oneDNN were not there), DEPS=no (install nothing), V=1'
+	@echo 'with CC=clang, HAVE_ZLIB= (build as if zlib were not there), DEPS=no (install nothing), V=1'
 
 # ---- building -------------------------------------------------------------------------------------------
 
@@ -363,7 +362,6 @@ doctor:
 	@line() { printf '%-18s %s\n' "$$1" "$$2"; }; \
 	has() { if [ -n "$$2" ]; then line "$$1" "yes"; else line "$$1" "no - $$3"; fi; }; \
 	line 'compiler' '$(if $(HAVE_CC),$(CC_VERSION),no - nothing can be built (CC=$(CC)))'; \
-	has oneDNN '$(HAVE_DNNL)' 'some convolutions, and 16-bit products, are slower'; \
 	has zlib '$(HAVE_ZLIB)' 'packed (.gz) data sets cannot be read'; \
 	has stb '$(HAVE_STB)' 'PNG and JPEG images cannot be read, so neither can the digits that are shipped'; \
 	has cJSON '$(HAVE_CJSON)' 'checkpoints cannot be read'; \

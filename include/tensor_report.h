@@ -10,7 +10,7 @@
 typedef struct tn_stats {
     size_t size;
     uint64_t steps, nodes;                               /* steps ended; nodes recorded */
-    uint64_t kernels, library_calls, copies, reorders;   /* launches of each kind */
+    uint64_t kernels, library_calls, copies;             /* launches of each kind */
     uint64_t bytes_moved;                                /* what those launches must read and write at least */
     uint64_t plans, plan_hits, compiled, cache_hits;     /* plans made / found again; kernels compiled / found */
     size_t bytes_now, bytes_peak;                        /* device memory handed out */

@@ -54,8 +54,8 @@ static int measure(const comparing *c, tn_mode mode, double *seconds)
     if (!status) status = tn_synchronize(c->s);
     *seconds = (tn_nn_seconds() - start) / c->steps;
     const tn_stats after = tn_nn_stats(c->s);
-    const uint64_t launches = after.kernels + after.library_calls + after.copies + after.reorders -
-                              before.kernels - before.library_calls - before.copies - before.reorders;
+    const uint64_t launches = after.kernels + after.library_calls + after.copies - before.kernels -
+                              before.library_calls - before.copies;
     c->out->launches[mode == TN_FUSED] = launches / (uint64_t)c->steps;
     c->out->bytes[mode == TN_FUSED] = (after.bytes_moved - before.bytes_moved) / (uint64_t)c->steps;
     return status;

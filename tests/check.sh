@@ -27,7 +27,7 @@ skip() { # NAME WHY
     echo "skip $1: $2"
 }
 
-# check_with LIBRARY NAME COMMAND [ARGUMENT...]: the same where the build has taken that library (DNNL, ZLIB, STB, CJSON).
+# check_with LIBRARY NAME COMMAND [ARGUMENT...]: the same where the build has taken that library (ZLIB, STB, CJSON).
 built_with() {
     grep -q -e "-DTN_HAVE_$1 " "$BUILD/flags"
 }

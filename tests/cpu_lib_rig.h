@@ -1,5 +1,5 @@
 /* cpu_lib_rig.h - what the tests of products and of convolutions share: numbers of any dtype, every thread
- * count giving the same bits, and an OpenMP that is left alone.
+ * count giving the same bits.
  *
  * Read first: same_bits.
  */
@@ -7,8 +7,6 @@
 #define TESTS_CPU_LIB_RIG_H
 
 #include "tests/test.h"
-#include <dirent.h>
-#include <dlfcn.h>
 
 #include "src/core/alloc.h"
 #include "src/core/convert.h"
@@ -17,9 +15,9 @@
 #include "src/device/cpu/pool.h"
 
 #ifndef IMPLS
-#define IMPLS 3 /* the last two are for convolutions alone */
+#define IMPLS 2 /* the last two are for convolutions alone */
 #endif
-static const tn_cpu_impl impls[] = {TN_CPU_AUTO, TN_CPU_DNNL, TN_CPU_PLAIN, TN_CPU_TILES_2, TN_CPU_TILES_4};
+static const tn_cpu_impl impls[] = {TN_CPU_AUTO, TN_CPU_PLAIN, TN_CPU_TILES_2, TN_CPU_TILES_4};
 
 /* ---- numbers ---- */
 
@@ -108,34 +106,6 @@ static inline void same_bits(call_fn *call, judge_fn *judge, void *user, void *o
     }
     tn_cpu_lib_close(lib);
     free(first);
-}
-
-/* ---- OpenMP ---- */
-
-static inline int tasks(void)
-{
-    int n = 0;
-    DIR *dir = opendir("/proc/self/task");
-    if (!dir) return -1;
-    for (struct dirent *e; (e = readdir(dir)) != NULL;) n += e->d_name[0] != '.';
-    closedir(dir);
-    return n;
-}
-
-/* The host's OpenMP settings are its own, and no team of threads is started behind the pool's back. */
-static inline void openmp_is_left_alone(void (*work)(void))
-{
-    int (*get_max)(void);
-    void (*set_max)(int);
-    *(void **)&get_max = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
-    *(void **)&set_max = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
-    if (!get_max || !set_max) skip();
-    int before = get_max(), threads = tasks();
-    set_max(5);
-    work();
-    assert_int_equal(get_max(), 5);
-    set_max(before);
-    if (threads > 0) assert_int_equal(tasks(), threads);
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* test_conv.c - the three passes of a convolution on the CPU against sums in f64: a list of configurations,
  * dtypes, all implementations, any number of threads. Read first: configs, then check_pass. */
-#define IMPLS 5
+#define IMPLS 4
 #include "cpu_lib_rig.h"
 
 #include <limits.h>
@@ -196,7 +196,6 @@ static double size_nearby(const layer *l, const double *size, int64_t at)
 typedef struct trial {
     layer l;
     const double *sum, *size;
-    bool reordered;
 } trial;
 
 static int call(tn_cpu_lib *lib, tn_pool *pool, void *user, tn_device_stats *stats, tn_errbuf *err)
@@ -210,8 +209,7 @@ static void judge(void *user, int impl, const tn_device_stats *stats, const char
     const tn_conv2d_desc *c = &t->l.c;
     tn_dtype d = c->dtype;
     int64_t n = c->pass == TN_CONV_FORWARD ? t->l.y : c->pass == TN_CONV_DATA_GRAD ? t->l.x : t->l.w;
-    t->reordered |= stats->reorders > 0;
-    if (impls[impl] == TN_CPU_PLAIN) assert_int_equal(stats->reorders, 0);
+    (void)stats;
     const unsigned char *past = (const unsigned char *)c->out + (size_t)n * tn_dtype_size(d);
     for (int i = 0; i < PAST; i++) assert_int_equal(past[i], 0xA5);
     for (int64_t i = 0; i < n; i++) {
@@ -237,8 +235,7 @@ static void *operand(tn_dtype d, int64_t n)
     return p;
 }
 
-/* Returns whether oneDNN was asked for a reorder: then it served. */
-static bool check_pass(const int *v, tn_dtype d, tn_conv_pass pass, bool bias, bool relu)
+static void check_pass(const int *v, tn_dtype d, tn_conv_pass pass, bool bias, bool relu)
 {
     trial t = {.l = make(v, d)};
     tn_conv2d_desc *c = &t.l.c;
@@ -257,7 +254,6 @@ static bool check_pass(const int *v, tn_dtype d, tn_conv_pass pass, bool bias, b
              v[0], v[1], v[2], v[3], v[4], mean);
     same_bits(call, judge, &t, out, bytes, name);
     free(in0), free(in1), free(b), free(out), free(sum), free(size);
-    return t.reordered;
 }
 
 TEST(test_forward)
@@ -383,21 +379,6 @@ TEST(test_tiles_of_all_dtypes)
                        i % 5 == 0 && pass == 0);
     }
     mean = 0;
-}
-
-/* Where there is oneDNN, the layers it is good at must reach it: falling back would pass the tests above. */
-TEST(test_onednn_serves)
-{
-    tn_cpu_lib *lib;
-    assert_int_equal(tn_cpu_lib_open(&lib), TN_OK);
-    bool have = tn_cpu_lib_prefer(lib, TN_CPU_AUTO);
-    tn_cpu_lib_close(lib);
-    if (!have) skip();
-    for (int i = 1; i < 4; i++) {
-        assert_true(check_pass(configs[i], TN_F32, TN_CONV_FORWARD, true, true));
-        assert_true(check_pass(configs[i], TN_F32, TN_CONV_WEIGHT_GRAD, false, false));
-    }
-    assert_true(check_pass(configs[1], TN_F32, TN_CONV_DATA_GRAD, false, false));
 }
 
 /* relu keeps NaN; bias and relu belong to the forward pass only; no images leave a gradient of zero. */
@@ -652,16 +633,6 @@ TEST(test_errors)
     assert_int_equal(tn_cpu_conv2d(lib, pool, &l.c, NULL, &err), TN_E_SHAPE);
     tn_pool_close(pool);
     tn_cpu_lib_close(lib);
-}
-
-static void all_passes(void)
-{
-    for (int p = 0; p < 3; p++) check_pass(configs[1], TN_F32, (tn_conv_pass)p, false, false);
-}
-
-TEST(test_openmp_is_left_alone)
-{
-    openmp_is_left_alone(all_passes);
 }
 
 TEST(test_allocation_failures)

@@ -46,7 +46,7 @@ static uint64_t work_of(const tn_session *s)
 {
     tn_stats t = {.size = sizeof t};
     tn_get_stats(s, &t);
-    return t.kernels + t.library_calls + t.copies + t.reorders;
+    return t.kernels + t.library_calls + t.copies;
 }
 
 /* Forward alone, or a whole step; how many kernels and calls. */

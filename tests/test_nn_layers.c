@@ -293,7 +293,7 @@ TEST(forward)
 static uint64_t kernels(void)
 {
     tn_stats v = stats_of(S);
-    return v.kernels + v.copies + v.reorders;
+    return v.kernels + v.copies;
 }
 
 /* The product that makes a weight's gradient writes it where it belongs: no copy after it. What is left of

@@ -32,12 +32,11 @@ chmod +x "$tmp/bin/cc" "$tmp/bin/make"
 # What trains for long or runs the tests is only looked for among the targets, below.
 commands() {
     grep -v -E '^make (demo|test|asan|tsan|test-long|bench|bench-peers|deps|texts|calibrate)( |$)' "$1" |
-        sed "s/ -ldnnl -lz -lcjson /$there/" >"$tmp/commands"
+        sed "s/ -lz -lcjson /$there/" >"$tmp/commands"
     (cd "$work" && HOME=$home PATH=$tmp/bin:$PATH sh -eux "$tmp/commands")
 }
 # Of the libraries that are named, those that the build has taken.
 there=' '
-! built_with DNNL || there="$there-ldnnl "
 ! built_with ZLIB || there="$there-lz "
 ! built_with CJSON || there="$there-lcjson "
 reads=yes
@@ -101,7 +100,7 @@ check clean_tree clean_tree
 # By hand the same is named as pkg-config would.
 private() {
     sed -n 's/^Libs.private: *//p' "$home/.local/lib/pkgconfig/libtensor.pc" >"$tmp/private"
-    sed -n 's/^cc .*libtensor.a //p' "$tmp"/block/?? | sort -u | sed "s/ -ldnnl -lz -lcjson /$there/" | same - "$tmp/private"
+    sed -n 's/^cc .*libtensor.a //p' "$tmp"/block/?? | sort -u | sed "s/ -lz -lcjson /$there/" | same - "$tmp/private"
 }
 if command -v pkg-config >/dev/null && [ -n "$reads" ]; then check links_by_hand private; fi
 

@@ -86,16 +86,11 @@ int tool_doctor(int n, char **arg)
     char text[400];
     (void)arg;
     if (n) return tool_misused("doctor: takes no arguments");
-    snprintf(text, sizeof(text), "%s, with%s%s%s%s", tn_version(),
-#ifdef TN_HAVE_DNNL
-             " oneDNN",
-#else
-             " no oneDNN",
-#endif
+    snprintf(text, sizeof(text), "%s, with%s%s%s", tn_version(),
 #ifdef TN_HAVE_ZLIB
-             ", zlib",
+             " zlib",
 #else
-             ", no zlib",
+             " no zlib",
 #endif
 #ifdef TN_HAVE_STB
              ", stb",

@@ -114,7 +114,7 @@ void close_copies(struct copies *c);
 /* Lets a kernel by hand write with the kind of stores that is faster here. */
 void choose_stores(yard *y, yard_fn *fn);
 
-/* Kernels, library calls, copies and reorders of what ran between two looks; its bytes. */
+/* Kernels, library calls and copies of what ran between two looks; its bytes. */
 struct work {
     unsigned long long kernels, bytes;
 };

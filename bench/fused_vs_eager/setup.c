@@ -73,7 +73,7 @@ struct work work_now(const tn_session *s)
 {
     tn_stats t = {.size = sizeof t};
     tn_get_stats(s, &t);
-    return (struct work){t.kernels + t.library_calls + t.copies + t.reorders, t.bytes_moved};
+    return (struct work){t.kernels + t.library_calls + t.copies, t.bytes_moved};
 }
 
 bool open_copies(struct copies *c, const struct options *o, int64_t elements)

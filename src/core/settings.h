@@ -41,7 +41,7 @@ tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user
 
 /* Returns true for a program with rights that its caller lacks, set-user-id or with capabilities of its own
  * (AT_SECURE), to which tn_setting (<tensor_extend.h>) says nothing: its environment is its caller's, and may
- * name no compiler, library, cache or file. A compiler, oneDNN and the libraries of CUDA look into the
+ * name no compiler, library, cache or file. A compiler and the libraries of CUDA look into the
  * environment themselves, so none of them is used: the library's own loops compute. */
 bool tn_setting_is_foreign(void);
 

@@ -125,7 +125,7 @@ typedef struct tn_conv2d_desc {
 typedef int tn_launch_told(void *user, const tn_source *src, const tn_cuda_args *a, int threads);
 
 typedef struct tn_device_stats {
-    uint64_t launches, library_calls, copies, reorders; /* since open */
+    uint64_t launches, library_calls, copies; /* since open */
     uint64_t recorded, replays;                         /* recordings made, and run again */
     uint64_t compiled, cache_hits;
     size_t bytes_now, bytes_peak; /* handed out by alloc and not given back */

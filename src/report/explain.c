@@ -143,11 +143,9 @@ static void put_session(tn_session *s, const tn_view *v, tn_growing *t)
            tn_view_mode(s, v), tn_profile_name(s));
     tn_put(
         t,
-        "%llu steps, %llu operators' nodes; %llu kernels and %llu library calls moved %.3f GB; %llu copies, "
-        "%llu reorders\n",
+        "%llu steps, %llu operators' nodes; %llu kernels and %llu library calls moved %.3f GB; %llu copies\n",
         (unsigned long long)a.steps, (unsigned long long)a.nodes, (unsigned long long)a.kernels,
-        (unsigned long long)a.library_calls, (double)a.bytes_moved * 1e-9, (unsigned long long)a.copies,
-        (unsigned long long)a.reorders);
+        (unsigned long long)a.library_calls, (double)a.bytes_moved * 1e-9, (unsigned long long)a.copies);
     tn_put(t, "%llu plans made, %llu found again; %llu kernels compiled, %llu found\n",
            (unsigned long long)a.plans, (unsigned long long)a.plan_hits, (unsigned long long)a.compiled,
            (unsigned long long)a.cache_hits);

@@ -149,7 +149,6 @@ int tn_get_stats(const tn_session *s, tn_stats *out)
     v.nodes = s->graph.total_nodes;
     v.replayed = s->tape.hits;
     v.copies = s->device->stats.copies;
-    v.reorders = s->device->stats.reorders;
     v.compiled = s->device->stats.compiled;
     v.cache_hits = s->device->stats.cache_hits;
     v.bytes_now = s->device->stats.bytes_now;

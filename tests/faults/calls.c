@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
-#include <link.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -64,99 +63,13 @@ long calls_failed(void)
     return atomic_load(&failed);
 }
 
-static unsigned char *whose;
-static _Thread_local enum { NO_FAILURE, OURS_FIRST, LIBRARY_FIRST } first_failure;
-static long whose_room;
-static struct {
-    uintptr_t from, to, base;
-} library[8], cxx,
-    program; /* pieces of oneDNN and of the OpenMP it is built with; libstdc++, whose user it is */
-static int libraries;
-
-static int find_library(struct dl_phdr_info *info, size_t bytes, void *user)
-{
-    (void)bytes;
-    (void)user;
-    bool ours = !*info->dlpi_name, of_cxx = strstr(info->dlpi_name, "libstdc++") != NULL;
-    if (!ours && !of_cxx && !strstr(info->dlpi_name, "libdnnl") && !strstr(info->dlpi_name, "libgomp"))
-        return 0;
-    for (int i = 0; i < info->dlpi_phnum && libraries < 8; i++) {
-        if (info->dlpi_phdr[i].p_type != PT_LOAD || !(info->dlpi_phdr[i].p_flags & PF_X)) continue;
-        uintptr_t from = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
-        if (ours) program.from = from, program.to = from + info->dlpi_phdr[i].p_memsz;
-        if (of_cxx) cxx.from = from, cxx.to = from + info->dlpi_phdr[i].p_memsz;
-        if (ours || of_cxx) continue;
-        library[libraries].base = info->dlpi_addr;
-        library[libraries].from = from;
-        library[libraries++].to = from + info->dlpi_phdr[i].p_memsz;
-    }
-    return 0;
-}
-
-/* Where in its file an address of the library lies; 0: in another one. */
-static uintptr_t in_library(const void *address)
-{
-    uintptr_t p = (uintptr_t)address;
-    for (int k = 0; k < libraries; k++)
-        if (p >= library[k].from && p < library[k].to) return p - library[k].base;
-    return 0;
-}
-
-void calls_whose(unsigned char *map, long calls)
-{
-    void *frame[1];
-    backtrace(frame, 1); /* it loads a library the first time */
-    dl_iterate_phdr(find_library, NULL);
-    whose = map;
-    whose_room = calls;
-}
-
-/* CALL_OURS, or whether its way through the library has been seen before. */
-static unsigned char is_library(void)
-{
-    enum { PLACES = 1 << 15, DEEPEST = 48 };
-    static atomic_ullong seen[PLACES]; /* a hash table, open addressing */
-    void *frame[DEEPEST];
-    inside++;
-    int n = backtrace(frame, DEEPEST);
-    inside--;
-    uint64_t way = 0;
-    for (int i = 0; i < n; i++)
-        if (in_library(frame[i])) way = (way ^ (uintptr_t)frame[i]) * 1099511628211u + 1;
-    if (!way) return CALL_OURS;
-    for (uint64_t i = way >> 20;; i++) {
-        unsigned long long none = 0;
-        if (atomic_compare_exchange_strong(&seen[i % PLACES], &none, way)) return CALL_NEW_WAY;
-        if (none == way) return CALL_KNOWN_WAY;
-    }
-}
-
-bool calls_library_failed(void)
-{
-    return first_failure == LIBRARY_FIRST;
-}
-
-unsigned long calls_where_library_ends(void *const frame[], int n)
-{
-    bool handler = true; /* frames of the program, the innermost, are the handler's */
-    for (int i = 0; calls_library_failed() && i < n; i++) {
-        bool of_program = (uintptr_t)frame[i] >= program.from && (uintptr_t)frame[i] < program.to;
-        if (!of_program) handler = false;
-        if (of_program && !handler) return 0;
-        if (in_library(frame[i])) return in_library(frame[i]);
-    }
-    return 0;
-}
-
 static bool fails(call_kind kind, int why)
 {
     int watched = atomic_load(&armed);
     if (watched < 0 || (at && watched != (int)kind) || atomic_load(&paused) || inside) return false;
     long n = atomic_fetch_add(&made[kind], 1) + 1;
-    if (!at && kind == CALL_malloc && whose && n < whose_room) whose[n] = is_library();
     if (!at || (for_good ? n < at : n != at)) return false;
     atomic_fetch_add(&failed, 1);
-    if (!first_failure) first_failure = is_library() ? LIBRARY_FIRST : OURS_FIRST;
     errno = why;
     return true;
 }
@@ -218,18 +131,13 @@ void blocks_watch(bool trace)
     if (trace) backtrace(frame, 1); /* it loads a library the first time */
 }
 
-long blocks_live(long *of_library, void (*each)(void *const from[], int n, void *user), void *user)
+long blocks_live(void (*each)(void *const from[], int n, void *user), void *user)
 {
     long n = 0;
-    *of_library = 0;
     inside++;
     for (uint32_t i = 0; table && i < SLOTS; i++) {
         if ((uintptr_t)table[i].p <= 1) continue;
-        uintptr_t by = (uintptr_t)table[i].from[0];
-        if (in_library(table[i].from[0]) || (by >= cxx.from && by < cxx.to))
-            ++*of_library;
-        else
-            n++;
+        n++;
         if (each) each(table[i].from, FRAMES, user);
     }
     inside--;

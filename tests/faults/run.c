@@ -144,8 +144,6 @@ static void compare(tn_session *s, int k, const char *when)
     if (same(state, n, k, false)) return;
     if (*me.warned && same(state, n, k, true))
         judge(SLOWER, "%s", me.warned);
-    else if (calls_library_failed() && same(state, n, k, true))
-        judge(ITS_ROAD, "nearly the same numbers");
     else
         judge(WRONG, "%s: other numbers than without a fault%s%s", when, *me.warned ? "; the log: " : "",
               me.warned);
@@ -326,9 +324,7 @@ static void show_end(void)
 {
     void *frame[48];
     calls_disarm();
-    int n = backtrace(frame, 48);
-    me.out->in_library = calls_where_library_ends(frame, n);
-    if (run_verbose) backtrace_symbols_fd(frame, n, 2);
+    if (run_verbose) backtrace_symbols_fd(frame, backtrace(frame, 48), 2);
 }
 
 static void show_crash(int sig)
@@ -359,7 +355,6 @@ void run_point(const point *p, report *out, numbers *right, bool reference, cons
     signal(SIGABRT, show_crash);
     int open_before = descriptors();
     blocks_watch(run_verbose && !reference);
-    calls_whose(p->n ? NULL : right->whose, MOST_CALLS);
     me.resource = -1;
     if (p->kind < CALL_KINDS)
         calls_arm((call_kind)p->kind, p->n, p->for_good);
@@ -372,13 +367,11 @@ void run_point(const point *p, report *out, numbers *right, bool reference, cons
     calls_disarm();
     /* what the loader has said of its last failure is kept until it has been asked twice */
     dlerror(), dlerror();
-    out->blocks = blocks_live(&out->of_library, NULL, NULL);
+    out->blocks = blocks_live(NULL, NULL);
     /* what libraries keep for themselves is made at different times */
     long lost = reference ? 0 : out->blocks - plain->blocks;
-    long its = reference ? 0 : out->of_library - plain->of_library;
-    if (its > 0) judge(calls_library_failed() ? ITS_LEAK : LEAK, "%ld blocks of oneDNN's", its);
     if (lost > 0) judge(LEAK, "%ld blocks of memory", lost);
-    if (run_verbose && (lost > 0 || its > 0)) blocks_live(&its, name_block, NULL);
+    if (run_verbose && lost > 0) blocks_live(name_block, NULL);
     if (descriptors() > open_before && p->kind != (int)CALL_close)
         judge(LEAK, "%d descriptors", descriptors() - open_before);
     DIR *d = opendir(own);

@@ -16,10 +16,6 @@ enum { SECONDS = 20, STEPS = 3, NUMBERS_MAX = 1 << 20 };
     X(RIGHT, "right")         /* the numbers of the run without a fault */                                   \
     X(SLOWER, "slower")       /* nearly, by another road that the log tells of */                            \
     X(REFUSED, "refused")     /* an error, and everything as it was before */                                \
-    X(ITS_NULL, "its NULL")   /* the failed call was oneDNN's own, which went on with NULL */                \
-    X(ITS_END, "its end")     /* the same, and it has ended the process itself */                            \
-    X(ITS_LEAK, "its leak")   /* the same, and it has lost memory */                                         \
-    X(ITS_ROAD, "its road")   /* the same; another road, nearly the same numbers, without saying so */       \
     X(WRONG, "wrong")                                                                                        \
     X(BETWEEN, "in between")                                                                                 \
     X(SILENT, "silent")                                                                                      \
@@ -37,17 +33,14 @@ extern const char *const verdict_name[VERDICTS];
 
 /* What a run leaves for the parent: shared memory. */
 typedef struct report {
-    long calls[CALL_KINDS];  /* made */
-    long blocks, of_library; /* left: by us, and by oneDNN */
+    long calls[CALL_KINDS]; /* made */
+    long blocks;            /* left */
     verdict verdict;
     char text[600];
-    unsigned long in_library; /* calls_where_library_ends, at a signal */
 } report;
 
 /* The state after each step of the run without a fault. */
-enum { MOST_CALLS = 1 << 20 };
 typedef struct numbers {
-    unsigned char whose[MOST_CALLS]; /* calls of the kind that was counted last */
     size_t n[STEPS + 1];
     unsigned char state[STEPS + 1][NUMBERS_MAX / 4];
 } numbers;

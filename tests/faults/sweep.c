@@ -14,11 +14,6 @@
  *
  * In eager mode a failed step has done what stands before the failing call: each number is that of one side.
  *
- * oneDNN allocates some ten thousand times to make a kernel: there one call is made to fail for each way
- * through it, with a warm cache. It survives most of these, but not all (src/device/cpu/dnnl.c). Where the
- * first call that failed was its own, and it is oneDNN that ends the process, loses memory or takes a slower
- * road without a word, the point has a column of its own and is not counted as wrong.
- *
  * Every kind of call has a line in the summary; every point that is not right has a line before it. Exit
  * status 1 where there are such. --every M takes one point of M, from a place that depends on the kind alone.
  * Read first: run_scene in run.c, then sweep. */
@@ -61,10 +56,6 @@ static void end_job(job *j, int status)
     } else if (WEXITSTATUS(status)) {
         j->out->verdict = CRASH;
         snprintf(j->out->text, sizeof j->out->text, "exit status %d", WEXITSTATUS(status));
-    }
-    if (j->out->verdict == CRASH && j->out->in_library) {
-        j->out->verdict = WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV ? ITS_NULL : ITS_END;
-        snprintf(j->out->text, sizeof j->out->text, "at %#lx", j->out->in_library);
     }
     verdict v = j->out->verdict;
     if (v != UNTOUCHED) points++;
@@ -138,9 +129,7 @@ static void sweep(point p, const report *plain, const numbers *right, long every
          p.n <= (l ? l->most : plain->calls[p.kind]); p.n += l ? l->step * every : every)
         for (int good = l != NULL; good < 2; good++) {
             p.for_good = good;
-            const int whose = p.kind == (int)CALL_malloc && p.n < MOST_CALLS ? right->whose[p.n] : CALL_OURS;
-            if (whose == CALL_OURS || (whose == CALL_NEW_WAY && !p.cold))
-                start(&p, (numbers *)(uintptr_t)right, false, plain);
+            start(&p, (numbers *)(uintptr_t)right, false, plain);
         }
 }
 

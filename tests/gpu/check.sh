@@ -12,7 +12,7 @@
 #   make gpu-check                                     all of them
 #   make gpu-check STAGES="build suite" RESULTS=seen   some; a summary and each command's whole output below seen/
 #
-# It needs cc and the CUDA toolkit, and python3 with torch and jax for the rivals; no network, no cmocka, no oneDNN, no stb.
+# It needs cc and the CUDA toolkit, and python3 with torch and jax for the rivals; no network, no cmocka, no stb.
 # A command that fails, or is stopped after its own time, leaves the others; what it said is written down at once, so that
 # an interrupted run leaves what it had seen. Exit status 1 if the build or a test failed or a sanitizer found something.
 # REHEARSAL=1 asks for next to nothing of each command: all of it runs on a simulated GPU (tests/test_gpu_check.sh).

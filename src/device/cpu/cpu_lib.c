@@ -1,10 +1,9 @@
-/* cpu_lib.c - checks requests for a product or a convolution, settles the edge cases, and chooses between
- * oneDNN and our own code. The choice depends on shapes and dtype only. Read first: tn_cpu_gemm. */
+/* cpu_lib.c - checks requests for a product or a convolution, settles the edge cases, and chooses the code
+ * that serves it. The choice depends on shapes and dtype only. Read first: tn_cpu_gemm. */
 #include "cpu_lib.h"
 
 #include "../../core/alloc.h"
 #include "../../core/print.h"
-#include "dnnl.h"
 #include "pool.h"
 #include "winograd.h"
 
@@ -17,26 +16,19 @@ int tn_cpu_lib_open(tn_cpu_lib **out)
     tn_cpu_lib *lib = tn_calloc(1, sizeof *lib);
     *out = lib;
     if (!lib) return TN_E_NOMEM;
-    bool no_memory = false;
-    lib->dnnl = tn_dnnl_open(&no_memory);
-    if (!no_memory) return TN_OK;
-    tn_cpu_lib_close(lib);
-    *out = NULL;
-    return TN_E_NOMEM;
+    return TN_OK;
 }
 
 void tn_cpu_lib_close(tn_cpu_lib *lib)
 {
     if (!lib) return;
-    tn_dnnl_close(lib->dnnl);
     for (int i = 0; i < TN_SCRATCH_USES; i++) tn_free_mem(lib->scratch[i]);
     tn_free_mem(lib);
 }
 
-bool tn_cpu_lib_prefer(tn_cpu_lib *lib, tn_cpu_impl impl)
+void tn_cpu_lib_prefer(tn_cpu_lib *lib, tn_cpu_impl impl)
 {
     lib->impl = impl;
-    return lib->dnnl != NULL;
 }
 
 void tn_cpu_lib_log(tn_cpu_lib *lib, tn_log_fn *log, void *user)
@@ -45,19 +37,18 @@ void tn_cpu_lib_log(tn_cpu_lib *lib, tn_log_fn *log, void *user)
     lib->log_user = user;
 }
 
-/* Returns true where our own loops have to do the work, as `status` says that the faster implementation did
- * not. Where they stand in for want of memory, that is logged once: sums then run in another order. */
+/* Returns true where the convolution of any kind has to do the work, as there was no memory for what is
+ * faster. That is logged once: sums then run in another order. */
 static bool stand_in(tn_cpu_lib *lib, int status)
 {
     if (status == TN_OK) return false;
-    bool failed = status != TN_CPU_DECLINED || (lib->dnnl && tn_dnnl_lacked(lib->dnnl));
-    if (failed && !lib->told && lib->log)
-        lib->log(TN_LOG_WARN,
-                 "no memory for the fastest products or convolutions: others stand in, which are slower and "
-                 "may differ in "
-                 "the last bits",
-                 lib->log_user);
-    lib->told = lib->told || failed;
+    if (!lib->told && lib->log)
+        lib->log(
+            TN_LOG_WARN,
+            "no memory for the fastest convolutions: others stand in, which are slower and may differ in "
+            "the last bits",
+            lib->log_user);
+    lib->told = true;
     return true;
 }
 
@@ -135,26 +126,12 @@ int tn_cpu_gemm(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *request, t
     if ((g.a_row != 1 && g.a_col != 1) || (g.b_row != 1 && g.b_col != 1))
         return tn_err(err, TN_E_ARG, "gemm: strides of A (%lld, %lld) and B (%lld, %lld): one must be 1",
                       (long long)g.a_row, (long long)g.a_col, (long long)g.b_row, (long long)g.b_col);
-    int s = TN_CPU_DECLINED;
-    if (lib->dnnl && lib->impl == TN_CPU_DNNL && !g.then && !g.share)
-        s = tn_dnnl_gemm(lib, lib->dnnl, pool, &g, err);
-    if (stand_in(lib, s) || tn_pool_rehearses(pool)) s = tn_gemm_plain(lib, pool, &g, err);
+    const int s = tn_gemm_plain(lib, pool, &g, err);
     tn_cpu_trim_scratch(lib);
     return s;
 }
 
 /* ---- convolutions ---- */
-
-/* Numbers with which oneDNN's addresses of 32 bits go wrong, be it for taps that are not there: a dilation of
- * 2^31 - 1 beside a kernel of 1 x 1 made it read far outside of the image. */
-static bool reaches_far(const tn_conv2d_desc *c)
-{
-    enum { FAR = 1 << 16 };
-    bool far = false;
-    for (int i = 0; i < 4; i++)
-        far = far || c->pad[i] > FAR || c->dilation[i / 2] > FAR || c->stride[i / 2] > FAR;
-    return far;
-}
 
 int tn_cpu_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_device_stats *stats,
                   tn_errbuf *err)
@@ -188,19 +165,20 @@ int tn_cpu_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c
     if (stats) stats->library_calls++;
     tn_conv2d_desc d = *c;
     if (d.pass != TN_CONV_FORWARD) d.bias = NULL, d.epilogue = TN_EPI_NONE;
-    int s = TN_CPU_DECLINED;
     const int tile = lib->impl == TN_CPU_AUTO      ? tn_winograd_tile(&d)
                      : !tn_winograd_serves(&d)     ? 0
                      : lib->impl == TN_CPU_TILES_2 ? 2
                      : lib->impl == TN_CPU_TILES_4 ? 4
                                                    : 0;
+    int s = TN_OK;
+    bool served = true;
     if (tn_conv2d_is_depthwise(&d) && lib->impl == TN_CPU_AUTO)
         s = tn_conv2d_depthwise(lib, pool, &d, err);
     else if (tile)
         s = tn_winograd_conv2d(lib, pool, &d, tile, err);
-    else if (lib->dnnl && lib->impl == TN_CPU_DNNL && !reaches_far(&d))
-        s = tn_dnnl_conv2d(lib, lib->dnnl, pool, &d, stats, err);
-    if (stand_in(lib, s) || tn_pool_rehearses(pool)) s = tn_conv2d_plain(lib, pool, &d, err);
+    else
+        served = false;
+    if (!served || stand_in(lib, s) || tn_pool_rehearses(pool)) s = tn_conv2d_plain(lib, pool, &d, err);
     tn_cpu_trim_scratch(lib);
     return s;
 }

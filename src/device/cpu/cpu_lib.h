@@ -1,10 +1,10 @@
 /* cpu_lib.h - matrix products and convolutions on the CPU.
  *
- * Two implementations stand behind two calls: our own (gemm_plain.c, conv_plain.c, conv_depthwise.c, and
- * winograd.c where it is faster; always built) and oneDNN (dnnl.c and dnnl_slices.c), for convolutions and
- * 16-bit products. cpu_lib.c checks what it is given, settles the edge cases and chooses. Every slice of work
- * is computed by one thread, and where partial sums are added, in a fixed order, their number and bounds
- * depend on shapes alone: the bits do not depend on the thread count.
+ * Two calls: products are gemm_plain.c's; convolutions conv_depthwise.c's where each channel is a group,
+ * winograd.c's where that is faster, and else conv_plain.c's and conv_weights.c's. cpu_lib.c checks what it
+ * is given, settles the edge cases and chooses. Every slice of work is computed by one thread, and where
+ * partial sums are added, in a fixed order, their number and bounds depend on shapes alone: the bits do not
+ * depend on the thread count.
  *
  * A tn_cpu_lib belongs to one session, as its pool does: one call at a time. Read first: tn_cpu_gemm and
  * tn_cpu_conv2d in cpu_lib.c.
@@ -18,9 +18,8 @@
 
 struct tn_pool;
 typedef struct tn_cpu_lib tn_cpu_lib;
-typedef struct tn_dnnl tn_dnnl;
 
-/* Returns 0 or TN_E_NOMEM. Without oneDNN, or where it refuses to start, everything is computed by us. */
+/* Returns 0 or TN_E_NOMEM. */
 int tn_cpu_lib_open(tn_cpu_lib **out);
 void tn_cpu_lib_close(tn_cpu_lib *lib); /* NULL is allowed */
 
@@ -34,9 +33,9 @@ int tn_cpu_gemm(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, tn_devi
 int tn_cpu_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_device_stats *stats,
                   tn_errbuf *err);
 
-/* Makes primitives and scratch memory for a product or a convolution (the other is NULL), also for our own
- * loops where oneDNN is to do it: the call itself cannot fail for want of memory then, until tn_cpu_settle,
- * which gives large blocks back. Nothing is computed. Errors as of the call. */
+/* Has scratch memory for a product or a convolution (the other is NULL): the call itself cannot fail for want
+ * of memory then, until tn_cpu_settle, which gives large blocks back. Nothing is computed. Errors as of the
+ * call. */
 int tn_cpu_ready(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const tn_conv2d_desc *c,
                  tn_errbuf *err);
 /* Returns true where it gave anything back. */
@@ -46,15 +45,14 @@ bool tn_cpu_settle(tn_cpu_lib *lib);
 void tn_cpu_lib_log(tn_cpu_lib *lib, tn_log_fn *log, void *user);
 
 /* Chooses among the implementations. AUTO takes the faster one by shape; the others are for tests and
- * benchmarks (DNNL falls back to ours where it cannot serve). Returns false when there is no oneDNN. */
+ * benchmarks. */
 typedef enum tn_cpu_impl {
     TN_CPU_AUTO,
-    TN_CPU_DNNL,
     TN_CPU_PLAIN,
     TN_CPU_TILES_2, /* Winograd's, else as AUTO */
     TN_CPU_TILES_4
 } tn_cpu_impl;
-bool tn_cpu_lib_prefer(tn_cpu_lib *lib, tn_cpu_impl impl);
+void tn_cpu_lib_prefer(tn_cpu_lib *lib, tn_cpu_impl impl);
 
 /* ---- between the files of this folder ---- */
 
@@ -66,7 +64,6 @@ typedef enum tn_scratch {
     TN_SCRATCH_USES = TN_SCRATCH_SHARED + TN_GEMM_SHARED
 } tn_scratch;
 struct tn_cpu_lib {
-    tn_dnnl *dnnl;
     tn_cpu_impl impl;
     void *scratch[TN_SCRATCH_USES];
     size_t scratch_bytes[TN_SCRATCH_USES];
@@ -107,12 +104,5 @@ static inline int64_t tn_conv2d_tap(const tn_conv2d_desc *c, int axis, int64_t o
     if (stride == 1) return i < (axis ? c->ow : c->oh) ? i : -1;
     return i % stride == 0 && i / stride < (axis ? c->ow : c->oh) ? i / stride : -1;
 }
-
-/* The oneDNN side. Both return TN_CPU_DECLINED where oneDNN has nothing good for the request; then nothing
- * has been written. */
-enum { TN_CPU_DECLINED = 1 };
-int tn_dnnl_gemm(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_gemm *g, tn_errbuf *err);
-int tn_dnnl_conv2d(tn_cpu_lib *lib, tn_dnnl *d, struct tn_pool *pool, const tn_conv2d_desc *c,
-                   tn_device_stats *stats, tn_errbuf *err);
 
 #endif
