@@ -100,26 +100,4 @@ void tn_pack_transpose(tn_dtype d, const void *src, int64_t lds, int64_t cols, i
  * behind k, and for j up to the next multiple of 4. For processors with a kernel of pairs. */
 void tn_pack_pairs(const uint16_t *src, int64_t lds, int64_t cols, int64_t k, uint32_t *dst, int64_t ldd);
 
-/* ---- gemm_plain.c ---- */
-
-/* A source of operands that do not stand in memory as matrices: patches of images. Each function fills the
- * buffer that packing would fill. `e` is the batch entry. */
-struct tn_cpu_lib;
-struct tn_pool;
-typedef struct tn_gemm_source {
-    const void *ctx;
-    /* Rows i0 .. i0 + rows, columns p0 .. p0 + kc of A, widened, in either layout of tn_gemm_block, rows
-     * zero-filled up to a multiple of 4. Returns whether by k. NULL: A is a matrix. */
-    bool (*a)(const struct tn_gemm_source *s, const tn_gemm_kernel *kn, int64_t e, int64_t i0, int rows,
-              int64_t p0, int64_t kc, void *dst);
-    /* Columns j0 .. j0 + cols of B, widened, to dst[p * nr + j]; the rest of dst is zero. NULL: a matrix. */
-    void (*b)(const struct tn_gemm_source *s, const tn_gemm_kernel *kn, int64_t e, int64_t j0, int64_t cols,
-              void *dst);
-    int64_t bias_batch; /* elements from one entry's bias to the next */
-} tn_gemm_source;
-
-/* The product of tn_gemm_plain for floating types, with operands from `s` where it has them. */
-int tn_gemm_from(struct tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const tn_gemm_source *s,
-                 tn_errbuf *err);
-
 #endif

@@ -36,7 +36,6 @@ static const double TILE_FLOPS = 1e6, SMALL_FLOPS = 16e6;
 
 typedef struct job {
     const tn_gemm *g;
-    const tn_gemm_source *src;
     const tn_gemm_kernel *kern;
     tn_kernel_fn *then; /* is handed C, or NULL */
     tn_dtype compute;
@@ -63,10 +62,9 @@ static int64_t batch_offset(const tn_gemm *g, const int64_t *stride, int64_t i)
     return g->batch_ndim ? off + i * stride[0] : 0;
 }
 
-/* NULL stays NULL: an operand that a source gives has no address. */
 static const char *at(const void *p, int64_t elements, size_t es)
 {
-    return p ? (const char *)p + elements * (int64_t)es : NULL;
+    return (const char *)p + elements * (int64_t)es;
 }
 
 /* n elements, widened where they are narrow: too few, mostly, for memcpy's call. */
@@ -140,7 +138,7 @@ static bool reads_a(const job *w, const void *a, int64_t cols)
 {
     enum { PANELS = 16 };
     const tn_gemm *g = w->g;
-    return !w->src->a && !w->widens && cols <= PANELS * w->kern->nr &&
+    return !w->widens && cols <= PANELS * w->kern->nr &&
            (w->per == 1 || (g->a_col == 1 && whole_elements(w, a, g->a_row))) &&
            !pages_apart(w, g->a_col == 1 ? g->a_row : g->a_col);
 }
@@ -259,7 +257,7 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
     const char *b = at(g->b, batch_offset(g, g->b_batch, e), w->es);
     char *c = (char *)g->c + batch_offset(g, g->c_batch, e) * (int64_t)w->es;
     const bool a_in_place = reads_a(w, a, j1 - j0);
-    const int64_t blocks = g->a_col != 1 && !w->src->a && !a_in_place ? A_ROWS / kn->mr : 1;
+    const int64_t blocks = g->a_col != 1 && !a_in_place ? A_ROWS / kn->mr : 1;
     const char *packed = w->packed + (w->shared ? 0 : (e - w->first) * w->panels * w->panel_bytes);
     const bool narrow = w->es != w->cs, aside = narrow || w->then;
     char *out = aside ? c_aside : c + (i0 * g->c_row + j0) * (int64_t)w->es;
@@ -267,7 +265,7 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
     tn_tile part = {.ld = w->nt, .first = j0, .last = j1};
     tn_args args = w->then ? *g->args : (tn_args){.buf = NULL};
     args.tile = &part;
-    const void *bias = g->bias ? at(g->bias, j0 + e * w->src->bias_batch, w->es) : NULL;
+    const void *bias = g->bias ? at(g->bias, j0, w->es) : NULL;
     if (bias && narrow) {
         tn_widen_floats(g->dtype, bias, wide_bias, j1 - j0);
         bias = wide_bias;
@@ -289,15 +287,13 @@ static void tile(const job *w, int64_t e, int64_t i0, int64_t i1, int64_t j0, in
             tn_gemm_block blk = {.rows = (int)tn_min64(kn->mr, i1 - i), .kc = kc};
             blk.a = a_blocks + q * kc * kn->mr * (int64_t)w->cs;
             blk.a_by_k = g->a_col != 1;
-            if (w->src->a) {
-                blk.a_by_k = w->src->a(w->src, kn, e, i, blk.rows, p0, kc, a_blocks);
-            } else if (a_in_place && blk.rows % 4 == 0) {
+            if (a_in_place && blk.rows % 4 == 0) {
                 blk.a = at(a, i * g->a_row + p0 * w->per * g->a_col, w->es);
                 blk.a_step = (blk.a_by_k ? g->a_col : g->a_row) / w->per;
             } else if (q == 0) {
                 pack_a(w, a, i, tn_min64(blocks * kn->mr, i1 - i), p0, kc, a_blocks);
             }
-            if (!w->src->a) ask_ahead(w, a, i0, i1, i, p0, blocks, &blk);
+            ask_ahead(w, a, i0, i1, i, p0, blocks, &blk);
             blk.accumulate = p0 > 0;
             blk.relu = last && g->epilogue == TN_EPI_RELU;
             blk.ldc = ldc;
@@ -333,10 +329,7 @@ static void pack_entry_panel(const job *w, int64_t e, int64_t q)
     char *dst = w->packed + ((e - w->first) * w->panels + q) * w->panel_bytes;
     int64_t cols = tn_min64(w->kern->nr, g->n - j0);
     if (cols < w->kern->nr) memset(dst, 0, (size_t)w->panel_bytes);
-    if (w->src->b)
-        w->src->b(w->src, w->kern, e, j0, cols, dst);
-    else
-        pack_panel(w, at(g->b, batch_offset(g, g->b_batch, e), w->es), j0, cols, dst);
+    pack_panel(w, at(g->b, batch_offset(g, g->b_batch, e), w->es), j0, cols, dst);
 }
 
 static void run_pack(void *arg, int64_t begin, int64_t end)
@@ -437,19 +430,17 @@ static void cut(job *w, int64_t cols, int64_t threads)
     w->n_tiles = tn_ceil_div(cols, w->nt);
 }
 
-int tn_gemm_from(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const tn_gemm_source *s,
-                 tn_errbuf *err)
+static int floats(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, tn_errbuf *err)
 {
     int64_t batches = 1;
-    bool shared = !s->b;
+    bool shared = true;
     for (int d = 0; d < g->batch_ndim; d++) {
         batches *= g->batch[d];
         if (g->batch[d] > 1 && g->b_batch[d]) shared = false;
     }
     if (batches == 1) shared = true;
-    job w = {.g = g, .src = s, .es = tn_dtype_size(g->dtype), .compute = tn_gemm_compute(g->dtype)};
-    w.kern = g->dtype == TN_BF16 && !s->a && !s->b && lib->impl != TN_CPU_PLAIN ? tn_gemm_kernel_for(TN_BF16)
-                                                                                : NULL;
+    job w = {.g = g, .es = tn_dtype_size(g->dtype), .compute = tn_gemm_compute(g->dtype)};
+    w.kern = g->dtype == TN_BF16 && lib->impl != TN_CPU_PLAIN ? tn_gemm_kernel_for(TN_BF16) : NULL;
     if (!w.kern) w.kern = tn_gemm_kernel_for(w.compute);
     w.then = g->then ? tn_kernel_entry(g->then) : NULL;
     w.cs = tn_dtype_size(w.compute);
@@ -460,10 +451,10 @@ int tn_gemm_from(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const 
     double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
     bool small = batches > 1 && flops <= SMALL_FLOPS;
     w.shared = shared && !small;
-    w.in_place = !s->b && g->b_col == 1 && w.es == w.cs && !g->share &&
+    w.in_place = g->b_col == 1 && w.es == w.cs && !g->share &&
                  (pages_apart(&w, g->b_row) ? g->m <= IN_PLACE_APART
                                             : g->m <= IN_PLACE_ROWS || g->n * g->k <= IN_PLACE);
-    w.few = !s->a && !s->b && !w.widens && !g->share && g->m <= FEW_ROWS && g->a_col == 1 && g->b_row == 1;
+    w.few = !w.widens && !g->share && g->m <= FEW_ROWS && g->a_col == 1 && g->b_row == 1;
     w.panel_bytes = w.k * nr * (int64_t)w.cs;
 
     int64_t limit = tn_max64(1, PACK_LIMIT / w.panel_bytes); /* panels at a time */
@@ -498,8 +489,7 @@ int tn_gemm_from(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, const 
 
 int tn_gemm_plain(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, tn_errbuf *err)
 {
-    static const tn_gemm_source matrices = {0};
-    if (tn_dtype_is_float(g->dtype)) return tn_gemm_from(lib, pool, g, &matrices, err);
+    if (tn_dtype_is_float(g->dtype)) return floats(lib, pool, g, err);
     int64_t rows = g->m;
     for (int d = 0; d < g->batch_ndim; d++) rows *= g->batch[d];
     job w = {.g = g, .es = tn_dtype_size(g->dtype)};
