@@ -43,6 +43,7 @@ typedef struct network {
 
 typedef struct forecast {
     double ms, sent_ms, exposed_ms; /* sent and not waited for is hidden */
+    double share;                   /* of the time, what one rank would take for itself */
 } forecast;
 
 typedef struct work {
@@ -50,7 +51,9 @@ typedef struct work {
     network net;
     sending *list;
     int n;
-    int shares; /* ranks among whom the step's own update is shared */
+    int shares;        /* ranks among whom the step's own update is shared */
+    int ranks;         /* of the session, 2 where it is one */
+    forecast one, own; /* of one rank for itself, and of these */
 } work;
 
 /* ---- what is given ---- */
@@ -173,6 +176,7 @@ static forecast walk(work *w, int ranks, bool shard)
     if (ranks > 1) /* they meet before the first, behind the last, and where shares are handed out */
         now += (shard ? 3 : 2) * (w->net.latency + (double)(ranks - 1) * NOTES / w->net.bandwidth);
     f.ms = now;
+    f.share = now > 0 ? w->one.ms / now : 1;
     return f;
 }
 
@@ -188,55 +192,45 @@ static int begin_work(tn_session *s, const tn_view *v, work *w)
     list_parts(w);
     if (w->shares > 1) w->shares = tn_ranks(s);
     if (!w->n) list_gradients(w);
+    if (!w->n) return 0;
+    w->ranks = tn_ranks(s) > 1 ? tn_ranks(s) : 2;
+    w->one = walk(w, 1, false);
+    w->own = walk(w, w->ranks, w->shares > 1);
     return w->n;
 }
 
 /* ---- told ---- */
 
-static double share(const forecast *one, const forecast *f)
-{
-    return f->ms > 0 ? one->ms / f->ms : 1;
-}
-
-static void put_text(const work *w, int ranks, tn_growing *t)
+static void put_text(const work *w, tn_growing *t)
 {
     int64_t bytes = 0;
     for (int k = 0; k < w->n; k++) bytes += w->list[k].bytes;
     tn_put(t, "  %d parts, %.3f MB; on a network of %.4g us and %.4g GB/s%s, %d ranks:\n", w->n,
            (double)bytes * 1e-6, w->net.latency * 1e3, w->net.bandwidth * 1e-6,
-           w->net.given && !w->net.bad ? "" : " (TENSOR_NETWORK=MICROSECONDS,GB/s is another one)", ranks);
+           w->net.given && !w->net.bad ? "" : " (TENSOR_NETWORK=MICROSECONDS,GB/s is another one)", w->ranks);
     TN_EACH(s, w->list, w->n) {
         tn_put(t, "  %10.3f MB from %8.3f to %8.3f ms, behind launch %d, for launch %d\n",
                (double)s->bytes * 1e-6, s->begin, s->end, s->after + 1, s->until + 1);
     }
 }
 
-/* Walks once more with what the session has. */
-static forecast own_walk(tn_session *s, work *w, int *ranks)
-{
-    *ranks = tn_ranks(s) > 1 ? tn_ranks(s) : 2;
-    return walk(w, *ranks, w->shares > 1);
-}
-
 void tn_ranks_text(tn_session *s, const tn_view *v, tn_growing *t)
 {
     work w;
     if (begin_work(s, v, &w)) {
-        const forecast one = walk(&w, 1, false);
-        int ranks;
-        const forecast own = own_walk(s, &w, &ranks);
+        const forecast own = w.own;
         tn_put(t, "\nranks: %d%s%s\n", tn_ranks(s), tn_ranks(s) > 1 ? " by " : "",
                tn_ranks(s) > 1 ? tn_ranks_name(s) : "");
         if (w.net.bad) tn_put(t, "  TENSOR_NETWORK is '%.40s', which means nothing\n", w.net.bad);
-        put_text(&w, ranks, t);
+        put_text(&w, t);
         tn_put(t, "  %.3f ms of sending, %.3f ms hidden, %.3f ms exposed\n", own.sent_ms,
                own.sent_ms - own.exposed_ms, own.exposed_ms);
         tn_put(t, "  predicted, each rank with this batch:\n  %6s %10s %10s   with .shard\n", "ranks",
                "step ms", "efficiency");
         for (int n = 1; n <= 1024; n *= 2) {
             const forecast f = walk(&w, n, false), g = walk(&w, n, true);
-            tn_put(t, "  %6d %10.3f %8.1f %%   %10.3f %8.1f %%\n", n, f.ms, 100 * share(&one, &f), g.ms,
-                   100 * share(&one, &g));
+            tn_put(t, "  %6d %10.3f %8.1f %%   %10.3f %8.1f %%\n", n, f.ms, 100 * f.share, g.ms,
+                   100 * g.share);
         }
     }
     tn_free_mem(w.list);
@@ -246,12 +240,11 @@ void tn_ranks_json(tn_session *s, const tn_view *v, tn_growing *t)
 {
     work w;
     if (begin_work(s, v, &w)) {
-        int ranks;
-        const forecast one = walk(&w, 1, false), own = own_walk(s, &w, &ranks);
+        const forecast own = w.own;
         tn_put(t,
                ",\n\"ranks\":{\"ranks\":%d,\"latency_us\":%.6g,\"gbs\":%.6g,\"sent_ms\":%.6f,\"exposed_ms\":%"
                ".6f,",
-               ranks, w.net.latency * 1e3, w.net.bandwidth * 1e-6, own.sent_ms, own.exposed_ms);
+               w.ranks, w.net.latency * 1e3, w.net.bandwidth * 1e-6, own.sent_ms, own.exposed_ms);
         tn_put(t, "\"parts\":[");
         for (int k = 0; k < w.n; k++)
             tn_put(t, "%s\n{\"bytes\":%lld,\"begin_ms\":%.6f,\"end_ms\":%.6f}", k ? "," : "",
@@ -262,7 +255,7 @@ void tn_ranks_json(tn_session *s, const tn_view *v, tn_growing *t)
             tn_put(t,
                    "%s\n{\"ranks\":%d,\"ms\":%.6f,\"efficiency\":%.4f,\"shard_ms\":%.6f,\"shard_efficiency\":"
                    "%.4f}",
-                   n > 1 ? "," : "", n, f.ms, share(&one, &f), g.ms, share(&one, &g));
+                   n > 1 ? "," : "", n, f.ms, f.share, g.ms, g.share);
         }
         tn_put(t, "]}");
     }
@@ -273,13 +266,12 @@ void tn_ranks_html(tn_session *s, const tn_view *v, tn_growing *t)
 {
     work w;
     if (begin_work(s, v, &w)) {
-        int ranks;
-        const forecast one = walk(&w, 1, false), own = own_walk(s, &w, &ranks);
+        const forecast own = w.own;
         tn_put(
             t,
             "<h2>Ranks</h2>\n<p>%d ranks on a network of %.4g us and %.4g GB/s (TENSOR_NETWORK): %.3f ms of "
             "sending, %.3f ms of it hidden behind the step, %.3f ms exposed.</p>\n",
-            ranks, w.net.latency * 1e3, w.net.bandwidth * 1e-6, own.sent_ms, own.sent_ms - own.exposed_ms,
+            w.ranks, w.net.latency * 1e3, w.net.bandwidth * 1e-6, own.sent_ms, own.sent_ms - own.exposed_ms,
             own.exposed_ms);
         tn_put(t, "<div class=w><table><tr><th class=n>part, MB<th class=n>from ms<th class=n>to ms"
                   "<th class=n>behind launch<th class=n>for launch</tr>\n");
@@ -297,7 +289,7 @@ void tn_ranks_html(tn_session *s, const tn_view *v, tn_growing *t)
             tn_put(t,
                    "<tr><td class=n title=ranks>%d<td class=n title=ms>%.3f<td class=n>%.1f %%"
                    "<td class=n title='ms with .shard'>%.3f<td class=n>%.1f %%</tr>\n",
-                   n, f.ms, 100 * share(&one, &f), g.ms, 100 * share(&one, &g));
+                   n, f.ms, 100 * f.share, g.ms, 100 * g.share);
         }
         tn_put(t, "</table></div>\n");
     }
