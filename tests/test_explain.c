@@ -229,7 +229,7 @@ TEST(small_boundaries_are_one_line)
     model m = make(s);
     train(&m, false);
     tn_view v;
-    tn_boundary rest;
+    tn_told rest;
     assert_int_equal(tn_view_make(s, &v), 0);
     const int told = tn_view_told(&v, &rest);
     int64_t bytes = rest.bytes, all = 0;

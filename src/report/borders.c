@@ -37,28 +37,13 @@ static void ledger_add(tn_making *m, const tn_note *n, int slot, const char *how
     char *copy = tn_arena_strdup(&v->arena, name);
     m->failed = m->failed || !copy;
     if (!copy) return;
-    v->kept[v->n_kept++] = (tn_kept){.name = copy,
+    v->kept[v->n_kept++] = (tn_told){.name = copy,
                                      .how = how,
                                      .reader = f->reader ? f->reader->of->name : "",
                                      .bytes = bytes_held(&n->value[slot]),
                                      .ms = f->ms,
                                      .n = 1};
     v->again_ms += f->ms;
-}
-
-static int by_name(const void *a, const void *b)
-{
-    const tn_kept *x = a, *y = b;
-    int c = strcmp(x->name, y->name);
-    if (!c) c = strcmp(x->how, y->how);
-    return c ? c : strcmp(x->reader, y->reader);
-}
-
-static int by_bytes(const void *a, const void *b)
-{
-    const tn_kept *x = a, *y = b;
-    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
-    return by_name(a, b);
 }
 
 static bool forward_value(const tn_note *n, int slot)
@@ -163,33 +148,19 @@ static char *call_text(tn_making *m, const tn_note *n, int node)
     return tn_view_text(m, &t);
 }
 
-static int by_ends(const void *a, const void *b)
-{
-    const tn_boundary *x = a, *y = b;
-    int c = strcmp(x->from, y->from);
-    if (!c) c = strcmp(x->to, y->to);
-    return c ? c : strcmp(x->reason, y->reason);
-}
-
-static int by_weight(const void *a, const void *b)
-{
-    const tn_boundary *x = a, *y = b;
-    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
-    return by_ends(a, b);
-}
-
 void tn_view_boundaries(tn_making *m, int r)
 {
     tn_view *v = m->v;
     const tn_plan *p = v->log->run[r].plan;
     for (int i = 0; i < p->n_cut && !m->failed; i++)
-        v->boundary[v->n_boundary++] = (tn_boundary){call_text(m, p->note, p->cut[i].from),
-                                                     call_text(m, p->note, p->cut[i].to),
-                                                     tn_cut_text(p->cut[i].reason),
-                                                     tn_cut_remedy(p->cut[i].reason),
-                                                     (int64_t)tn_note_bytes(&p->note->value[p->cut[i].from]),
-                                                     p->cut[i].saves_ms,
-                                                     1};
+        v->boundary[v->n_boundary++] =
+            (tn_told){.from = call_text(m, p->note, p->cut[i].from),
+                      .to = call_text(m, p->note, p->cut[i].to),
+                      .reason = tn_cut_text(p->cut[i].reason),
+                      .remedy = tn_cut_remedy(p->cut[i].reason),
+                      .bytes = (int64_t)tn_note_bytes(&p->note->value[p->cut[i].from]),
+                      .ms = p->cut[i].saves_ms,
+                      .n = 1};
 }
 
 /* ---- segments ---- */
@@ -279,52 +250,57 @@ void tn_view_unread(tn_making *m)
     if (run->n_unread) m->v->unread = tn_view_text(m, &t);
 }
 
-/* Those of the same name, or between the same calls, are one, in the place of the first. */
-static void add_kept(tn_kept *to, const tn_kept *x)
-{
-    to->bytes += x->bytes;
-    to->ms += x->ms;
-    to->n++;
-}
-
-static void add_boundary(tn_boundary *to, const tn_boundary *x)
-{
-    to->bytes += x->bytes;
-    to->saves_ms = to->saves_ms < 0 || x->saves_ms < 0 ? -1 : to->saves_ms + x->saves_ms;
-    to->n++;
-}
-
-int tn_view_told(const tn_view *v, tn_boundary *rest)
+int tn_view_told(const tn_view *v, tn_told *rest)
 {
     int told = 0;
     while (told < v->n_boundary && v->boundary[told].bytes * 100 >= v->total.bytes) told++;
-    *rest = (tn_boundary){.n = 0};
+    *rest = (tn_told){.n = 0};
     for (int i = told; i < v->n_boundary; i++) {
-        const tn_boundary *b = &v->boundary[i];
+        const tn_told *b = &v->boundary[i];
         rest->bytes += b->bytes;
         rest->n += b->n;
-        if (b->saves_ms > 0) rest->saves_ms += b->saves_ms;
+        if (b->ms > 0) rest->ms += b->ms;
     }
     return told;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    const tn_told *x = a, *y = b;
+    int c = strcmp(x->name, y->name);
+    if (!c) c = strcmp(x->how, y->how);
+    return c ? c : strcmp(x->reader, y->reader);
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const tn_told *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    return by_name(a, b);
+}
+
+/* Those of the same name, or between the same calls, are one. Returns how many are left, the largest first.
+ */
+static int sort(tn_told *list, int n)
+{
+    int left = 0;
+    qsort(list, (size_t)n, sizeof *list, by_name);
+    TN_EACH(x, list, n) {
+        tn_told *to = left ? &list[left - 1] : NULL;
+        if (!to || by_name(to, x)) {
+            list[left++] = *x;
+            continue;
+        }
+        to->bytes += x->bytes;
+        to->ms = to->ms < 0 || x->ms < 0 ? -1 : to->ms + x->ms;
+        to->n++;
+    }
+    qsort(list, (size_t)left, sizeof *list, by_bytes);
+    return left;
+}
+
 void tn_view_sort(tn_view *v)
 {
-    int kept = 0, boundaries = 0;
-    qsort(v->kept, (size_t)v->n_kept, sizeof *v->kept, by_name);
-    qsort(v->boundary, (size_t)v->n_boundary, sizeof *v->boundary, by_ends);
-    for (int i = 0; i < v->n_kept; i++)
-        if (kept && !by_name(&v->kept[kept - 1], &v->kept[i]))
-            add_kept(&v->kept[kept - 1], &v->kept[i]);
-        else
-            v->kept[kept++] = v->kept[i];
-    for (int i = 0; i < v->n_boundary; i++)
-        if (boundaries && !by_ends(&v->boundary[boundaries - 1], &v->boundary[i]))
-            add_boundary(&v->boundary[boundaries - 1], &v->boundary[i]);
-        else
-            v->boundary[boundaries++] = v->boundary[i];
-    v->n_kept = kept;
-    v->n_boundary = boundaries;
-    qsort(v->kept, (size_t)kept, sizeof *v->kept, by_bytes);
-    qsort(v->boundary, (size_t)boundaries, sizeof *v->boundary, by_weight);
+    v->n_kept = sort(v->kept, v->n_kept);
+    v->n_boundary = sort(v->boundary, v->n_boundary);
 }

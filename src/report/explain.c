@@ -244,15 +244,14 @@ static void put_ledger(const tn_view *v, tn_growing *t)
 static void put_boundaries(const tn_view *v, tn_growing *t)
 {
     tn_put(t, "\nboundaries: a kernel ends, and a value goes through memory\n");
-    tn_boundary rest;
+    tn_told rest;
     const int told = tn_view_told(v, &rest);
     TN_EACH(b, v->boundary, told) {
         tn_put(t, "  %10.3f MB  %s -> %s", mb(b->bytes), b->from, b->to);
         tn_put(t, b->n > 1 ? " (%d values)\n" : "\n", b->n);
         tn_put(t, "                 %s; %s\n", b->reason, b->remedy);
-        if (b->saves_ms >= 0)
-            tn_put(t, "                 without it the step is predicted to take %.3f ms less\n",
-                   b->saves_ms);
+        if (b->ms >= 0)
+            tn_put(t, "                 without it the step is predicted to take %.3f ms less\n", b->ms);
     }
     if (rest.n) tn_put(t, "  %10.3f MB  %d values of less than 1 %% each\n", mb(rest.bytes), rest.n);
 }

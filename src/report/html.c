@@ -227,7 +227,7 @@ static void put_boundaries(const tn_view *v, tn_growing *t)
     tn_put(t, "<h2>Boundaries</h2>\n<p>Where a kernel ends and a value goes through memory.</p>\n<div "
               "class=w><table><tr><th>from<th>to<th>reason<th>what would help<th class=n>values<th "
               "class=n>MB<th class=n>ms it costs</tr>\n");
-    tn_boundary rest;
+    tn_told rest;
     const int told = tn_view_told(v, &rest);
     TN_EACH(b, v->boundary, told) {
         TN_PUT_HTML(t, "<tr><td>", b->from, "<td>&rarr; ", b->to);
@@ -235,13 +235,13 @@ static void put_boundaries(const tn_view *v, tn_growing *t)
                "<td class=l>%s<td class=l>%s<td class=n title=values>%d<td class=n title=MB>%.3f<td class=n "
                "title=ms>",
                b->reason, b->remedy, b->n, mb(b->bytes));
-        tn_put(t, b->saves_ms >= 0 ? "%.3f</tr>\n" : "</tr>\n", b->saves_ms);
+        tn_put(t, b->ms >= 0 ? "%.3f</tr>\n" : "</tr>\n", b->ms);
     }
     if (rest.n)
         tn_put(t,
                "<tr><td colspan=4>of less than 1 %% each<td class=n title=values>%d<td class=n "
                "title=MB>%.3f<td class=n title=ms>%.3f</tr>\n",
-               rest.n, mb(rest.bytes), rest.saves_ms);
+               rest.n, mb(rest.bytes), rest.ms);
     tn_put(t, "</table></div>\n");
 }
 

@@ -70,7 +70,7 @@ static void put_boundaries(const tn_view *v, tn_growing *t)
     TN_EACH(b, v->boundary, v->n_boundary) {
         tn_put(t, "%s\n{", b > v->boundary ? "," : "");
         TN_PUT_JSON(t, "from", b->from, "to", b->to, "reason", b->reason, "remedy", b->remedy);
-        tn_put(t, b->saves_ms >= 0 ? "\"saves_ms\":%.6f," : "\"saves_ms\":null,", b->saves_ms);
+        tn_put(t, b->ms >= 0 ? "\"saves_ms\":%.6f," : "\"saves_ms\":null,", b->ms);
         tn_put(t, "\"bytes\":%lld,\"values\":%d}", (long long)b->bytes, b->n);
     }
     tn_put(t, "]");

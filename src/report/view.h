@@ -46,21 +46,22 @@ typedef struct tn_sums {
     double copy_ms;
 } tn_sums;
 
-typedef struct tn_kept {
-    const char *name, *how; /* "kept", "computed again", "never stored" */
-    const char *reader;     /* the first kernel of backward that needs it */
+/* A value that is kept for backward, or a boundary that one goes through. */
+typedef struct tn_told {
+    union {
+        const char *name, *from;
+    };
+    union {
+        const char *how, *to; /* how: "kept", "computed again", "never stored" */
+    };
+    union {
+        const char *reader, *reason; /* reader: the first kernel of backward that needs it */
+    };
+    const char *remedy;
     int64_t bytes;
-    double ms; /* predicted, of computing it again */
+    double ms; /* predicted: of computing it again; less without the boundary, negative: cannot be told */
     int n;
-} tn_kept;
-
-typedef struct tn_boundary {
-    char *from, *to;
-    const char *reason, *remedy;
-    int64_t bytes;
-    double saves_ms; /* predicted, if it were not there; negative: cannot be told */
-    int n;
-} tn_boundary;
+} tn_told;
 
 typedef struct tn_view {
     tn_arena arena;
@@ -69,8 +70,8 @@ typedef struct tn_view {
     int n_launch, n_row, n_kept, n_boundary;
     tn_launch *launch;
     int *first_of; /* first launch of each row */
-    tn_kept *kept;
-    tn_boundary *boundary;
+    tn_told *kept;
+    tn_told *boundary;
     tn_sums total, way[TN_WAYS];
     int64_t kept_bytes, again_bytes, never_bytes;
     double again_ms;
@@ -105,7 +106,7 @@ tn_sums tn_view_row(const tn_view *v, int row, tn_way way);
 const char *tn_view_way(const tn_view *v, int row, bool backward);
 /* Boundaries that are worth a line: those of 1 % of the bytes the step moves, or more. They come first; the
  * rest is told in one line, as `rest`. */
-int tn_view_told(const tn_view *v, tn_boundary *rest);
+int tn_view_told(const tn_view *v, tn_told *rest);
 const char *tn_way_name(tn_way w);
 
 /* ---- writers ---- */
