@@ -120,7 +120,7 @@ static inline void *function(const model *m, const char *name, bool must)
 static inline model build(const char *name)
 {
     static int count;
-    static const char *const option[] = {"--gpu-architecture=sm_90", "--cusim-host"};
+    static const char *const option[] = {"--gpu-architecture=sm_90a", "--cusim-host"};
     model m = {.library = NULL};
     char file[80], so[40];
     size_t bytes = 0;

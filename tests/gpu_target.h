@@ -18,7 +18,8 @@ static inline tn_target gpu_target(int capability)
                        .processors = 132,
                        .max_threads = 2048,
                        .shared_bytes = 48 << 10,
-                       .shared_most = newer ? 227 << 10 : 163 << 10};
+                       .shared_most = newer ? 227 << 10 : 163 << 10,
+                       .wgmma = newer};
 }
 
 #endif

@@ -78,7 +78,7 @@ typedef struct nvrtc_said {
 
 static inline nvrtc_said nvrtc_read(const char *log)
 {
-    nvrtc_said out = {.warned = strstr(log, "warning") != NULL};
+    nvrtc_said out = {.warned = strstr(log, "warning") || strstr(log, "are serialized")};
     char kernel[128] = "", line[512];
     long spilled = 0;
     for (; *log; log += strcspn(log, "\n"), log += *log == '\n') {

@@ -12,7 +12,8 @@
 #include "tests/cuda_source.h"
 #include "tests/gpu_target.h"
 
-static bool full; /* the first argument is `full`: many more; the next, or the first, filters tests */
+static bool warpgroups; /* forward by them wherever it can be */
+static bool full;       /* the first argument is `full`: many more; the next, or the first, filters tests */
 
 /* ---- the kernels ---- */
 
@@ -42,10 +43,12 @@ typedef struct edit {
 static char *text_of(const config *c, const problem *p, fu_flash_pass pass, const tn_target *target,
                      const edit *planted, struct fu_flash_tile *tile, char name[64])
 {
-    const char *kernels = fu_flash_text(pass), *ptx = tn_embed_text(TN_EMBED_PTX_CUH);
+    const char *kernels, *ptx = tn_embed_text(TN_EMBED_PTX_CUH);
     const fu_flash_desc d = desc_of(c, pass);
     char defines[1024];
     assert_true(fu_flash_tile(&d, target, tile));
+    if (warpgroups) fu_flash_warpgroups(&d, target, tile);
+    kernels = fu_flash_text(pass, tile);
     int n = fu_flash_defines(&d, tile, defines, sizeof defines);
     n += snprintf(defines + n, sizeof defines - (size_t)n, "#define SCALE %.17g\n#define DROP_P %.17g\n",
                   p->scale, p->drop);
@@ -135,10 +138,8 @@ static int launch_all(tn_device *dev, const config *c, problem *p, tn_kernel *k[
                            .fault = &fault,
                            .n_buf = pass ? n : forward + split,
                            .n_dim = pass || split ? 33 : 20};
-        const tn_grid g = {.n = tile[pass].blocks,
-                           .chunk = 1,
-                           .threads = tile[pass].threads,
-                           .shared = tile[pass].shared};
+        const tn_grid g = {
+            .n = tile[pass].blocks, .chunk = 1, .threads = tile[pass].threads, .shared = tile[pass].shared};
         status = dev->launch(dev, k[pass], &a, &g, &err);
     }
     if (!status) status = dev->sync(dev);
@@ -203,6 +204,15 @@ static int setup(void **state)
     return 0;
 }
 
+/* With the shared memory of a GPU that has warpgroups' products. */
+static int setup_largest(void **state)
+{
+    rig_open(state);
+    sim.set("shared-most", 227 << 10);
+    *state = device_open();
+    return 0;
+}
+
 static int teardown(void **state)
 {
     device_close(*state);
@@ -254,6 +264,43 @@ TEST_IN(test_attentions, setup, teardown)
         parted, (int)counters().compiler_runs, worst_share);
 }
 
+/* All that have a forward by warpgroups, the faster or not; and longer ones, whose ring of tiles comes round,
+ * of which the last tile of keys, or of queries, is one short, whole, one long. */
+TEST_IN(test_warpgroups, setup_largest, teardown)
+{
+    tn_device *dev = *state;
+    static const config longer[] = {
+        {H, X, 64, X, NONE, X, 1, 1, 192, 640, .layout = HEADS},
+        {B, X, 64, CAUSAL, NONE, X, 1, 1, 385, 385, .layout = PACKED},
+        {H, X, 64, CAUSAL, NONE, X, 1, 1, 191, 700, .layout = ODD, .scale = -.2},
+        {B, X, 128, X, NONE, X, 1, 1, 129, 511, .layout = HEADS},
+        {H, X, 128, CAUSAL, NONE, X, 1, 1, 513, 513, .layout = PACKED},
+        {B, X, 128, CAUSAL, NONE, DROP, 1, 1, 130, 260, .layout = HEADS},
+        {H, X, 64, X, ADDED, DROP, 1, 1, 193, 257, .layout = HEADS, .extent = KEYS, .pattern = LATE},
+        {B, X, 128, CAUSAL, ADDED, X, 1, 1, 257, 257, .layout = HEADS, .pattern = SOME},
+        {H, X, 128, X, BOOL, X, 1, 1, 65, 385, .layout = HEADS, .pattern = BLIND},
+    };
+    enum { LONGER = sizeof longer / sizeof *longer, ROOM = 80 + LONGER };
+    config all[ROOM];
+    int n = problems(all, 80), kept = 0;
+    memcpy(all + n, longer, sizeof longer);
+    n += LONGER;
+    warpgroups = true;
+    for (int i = 0; i < n; i++) {
+        const fu_flash_desc d = desc_of(&all[i], FU_FLASH_FORWARD);
+        struct fu_flash_tile tile;
+        if (fu_flash_warpgroups(&d, &dev->target, &tile)) all[kept++] = all[i];
+    }
+    assert_in_range(kept, 35, n);
+#if defined(TN_ASAN)
+    kept = 8;
+#endif
+    compile_all(dev, all, kept);
+    for (int i = 0; i < kept; i++) run_config(dev, &all[i]);
+    warpgroups = false;
+    print_message("%d problems; the largest error is %.2f of its bound\n", kept, worst_share);
+}
+
 /* `full`: the product of dtypes, heads and flags, and shapes from a generator. */
 static void test_full(void **state)
 {
@@ -299,34 +346,59 @@ static void test_full(void **state)
     "const int next = t + STAGES - 1, place = slot == 0 ? STAGES - 1 : slot - 1;\n"                          \
     "        if (next < tiles) copy_stage"
 
+#define TURN "before = now == 0 ? STAGES - 1 : now - 1;\n        "
+#define SHOW "tn_wgmma_show();\n        "
+#define ARRIVED                                                                                              \
+    "__syncthreads(); /* the tiles have come for all, and all are done with those before */\n        "
+#define OPEN "tn_wgmma_open();\n        "
+
 CUDA_TEST(test_planted)
 {
     static const struct {
         fu_flash_pass pass;
         edit edit;
         const char *report; /* what it says; NULL: the numbers are wrong */
-        bool parted;        /* of few queries and many keys */
+        int of;             /* 1: few queries and many keys, 2: by warpgroups */
     } planted[] = {
         {FU_FLASH_FORWARD, {"tn_copy_wait<STAGES - 2>();", ""}, "no wait for it", X},
         {FU_FLASH_DKV, {WAIT BARRIER FILL, BARRIER FILL}, "no wait for it", X},
         {FU_FLASH_FORWARD, {BARRIER, ""}, "race", X},
         {FU_FLASH_DQ, {WAIT BARRIER FILL, WAIT FILL}, "race", X},
-        {FU_FLASH_FORWARD, {"fmaf(sum[m][r], fit, part)", "sum[m][r] + part"}, NULL, X},
-        {FU_FLASH_FORWARD, {"j > i) return false", "j >= i + 2) return false"}, NULL, X},
+        {FU_FLASH_FORWARD, {"fmaf(sum[m][r], fit[m][r], part)", "sum[m][r] + part"}, NULL, X},
+        {FU_FLASH_FORWARD, {"least(h.tk, i + 1)", "least(h.tk, i + 2)"}, NULL, X},
         {FU_FLASH_DKV, {"p * (dp - delta)", "p * dp"}, NULL, X},
         {FU_FLASH_DQ,
          {"TURNED ? tq : CAUSAL ? least(tk, row + ROWS)", "TURNED ? tq : CAUSAL ? least(tk, row)"},
          NULL,
          X},
-        {FU_FLASH_FORWARD, {"part[HEAD + 1] * fit", "part[HEAD + 1]"}, NULL, true},
-        {FU_FLASH_FORWARD, {"begin = split * each * COLS", "begin = split * (each - 1) * COLS"}, NULL, true},
-        {FU_FLASH_FORWARD, {"s < splits; s++) {", "s + 1 < splits; s++) {"}, NULL, true},
+        {FU_FLASH_FORWARD, {"part[HEAD + 1] * fit", "part[HEAD + 1]"}, NULL, 1},
+        {FU_FLASH_FORWARD, {"begin = split * each * COLS", "begin = split * (each - 1) * COLS"}, NULL, 1},
+        {FU_FLASH_FORWARD, {"s < splits; s++) {", "s + 1 < splits; s++) {"}, NULL, 1},
+        {FU_FLASH_FORWARD, {"8 ^ row % 8", "8 ^ row % 4"}, NULL, 2},
+        {FU_FLASH_FORWARD, {TURN WAIT SHOW, TURN SHOW}, "no wait for it", 2},
+        {FU_FLASH_FORWARD, {TURN WAIT SHOW, TURN WAIT}, "no fence.proxy.async", 2},
+        {FU_FLASH_FORWARD, {ARRIVED, ""}, "race", 2},
+        {FU_FLASH_FORWARD,
+         {OPEN "ask_scores(s[0], own, tn_panel_at", "ask_scores(s[0], own, tn_panel_at"},
+         "without a wgmma.fence",
+         2},
+        {FU_FLASH_FORWARD, {"tn_wgmma_wait<1>();", ""}, NULL, 2},
+        {FU_FLASH_FORWARD, {"tn_wgmma_wait<1>();", "tn_wgmma_wait<2>();"}, NULL, 2},
+        {FU_FLASH_FORWARD, {"        refit(acc, fit);\n", ""}, NULL, 2},
+        {FU_FLASH_FORWARD, {"least(h.tk, i + 1)", "least(h.tk, i + 2)"}, NULL, 2},
+        {FU_FLASH_FORWARD, {"tn_panel(values, NEXT)", "tn_panel(values, NEXT / 2)"}, NULL, 2},
+        {FU_FLASH_FORWARD,
+         {"values + before * TILE", "values + now * TILE"},
+         "that a cp.async is to fill",
+         2},
     };
     static const config c[] = {{F, X, 32, CAUSAL, NONE, X, 1, 2, 100, 100, .layout = HEADS},
-                               {F, X, 32, X, NONE, X, 1, 1, 3, 300, .layout = HEADS}};
+                               {F, X, 32, X, NONE, X, 1, 1, 3, 300, .layout = HEADS},
+                               {H, X, 128, CAUSAL, NONE, X, 1, 1, 600, 600, .layout = HEADS}};
     for (int i = 0; i < (int)(sizeof planted / sizeof *planted); i++) {
         tn_device *dev = device_open();
-        if (right(dev, &c[planted[i].parted], &planted[i].edit, planted[i].pass))
+        warpgroups = planted[i].of == 2;
+        if (right(dev, &c[planted[i].of], &planted[i].edit, planted[i].pass))
             fail_msg("fault %d was not found", i);
         if (planted[i].report && !strstr(complaint, planted[i].report))
             fail_msg("fault %d: %s", i, complaint);
@@ -335,6 +407,7 @@ CUDA_TEST(test_planted)
         sim.reset();
         sim.set("quiet", 1);
     }
+    warpgroups = false;
 }
 
 /* The same bits in each run, whatever the order of blocks and threads. */
@@ -440,6 +513,29 @@ TEST(test_refused)
     }
 }
 
+/* Warpgroups have what they are faster for, on a GPU that has their products. */
+TEST(test_chosen)
+{
+    static const struct {
+        tn_dtype dtype;
+        int head, tq, batch;
+        bool wgmma;
+    } of[] = {{B, 128, 2048, 8, true},  {H, 64, 2048, 8, true},  {B, 128, 100, 64, true},
+              {F, 128, 2048, 8, false}, {B, 96, 2048, 8, false}, {B, 32, 2048, 8, false},
+              {B, 128, 1, 64, false}};
+    for (int i = 0; i < (int)(sizeof of / sizeof *of); i++)
+        for (int pass = 0; pass < FU_FLASH_PASSES; pass++)
+            for (int newer = 0; newer < 2; newer++) {
+                const fu_flash_desc d = {(fu_flash_pass)pass, of[i].dtype, X,  CAUSAL,   X,   X, NONE,
+                                         of[i].head,          of[i].batch, 16, of[i].tq, 2048};
+                const tn_target gpu = gpu_target(newer ? 90 : 80);
+                struct fu_flash_tile t;
+                assert_true(fu_flash_tile(&d, &gpu, &t));
+                assert_int_equal(t.wgmma, of[i].wgmma && newer && pass == FU_FLASH_FORWARD);
+                if (t.wgmma) assert_int_equal(t.rows % 64, 0);
+            }
+}
+
 /* ---- registers ---- */
 
 /* How many blocks there are: more than processors; fewer, which have smaller tiles, and of which several
@@ -515,10 +611,14 @@ static bool fits_registers(const nvrtc *n, const config *c, fu_flash_pass pass, 
  * *bad: those that do not fit. */
 static int compile_combination(const nvrtc *n, int at, int crowds, int *bad)
 {
-    static const char *const arch[] = {"sm_80", "sm_90"};
+    static const char *const arch[] = {"sm_80", "sm_90a"};
     static const tn_target target[] = {
         {.dialect = TN_DIALECT_CUDA, .capability = 80, .processors = 108, .shared_most = 163 << 10},
-        {.dialect = TN_DIALECT_CUDA, .capability = 90, .processors = 132, .shared_most = 227 << 10}};
+        {.dialect = TN_DIALECT_CUDA,
+         .capability = 90,
+         .processors = 132,
+         .shared_most = 227 << 10,
+         .wgmma = true}};
     const problem p = {.scale = .125, .drop = DROP_P};
     int compiled = 0;
     for (int a = 0; a < 2; a++)
@@ -546,7 +646,7 @@ static int compile_combination(const nvrtc *n, int at, int crowds, int *bad)
 TEST(test_registers)
 {
     enum { MOST = 64 };
-    static const int always[] = {16 + 1, 11 * 16 + 8 + 3, 192 + 16 + 2};
+    static const int always[] = {16 + 1, 11 * 16 + 8 + 3, 192 + 16 + 2, 16 + 4 + 3, 10 * 16 + 4 + 3};
     nvrtc n;
     int compiled = 0, bad = 0;
     memset(&n, 0, sizeof n);

@@ -159,12 +159,19 @@ TEST_IN(test_several_gpus, setup, NULL)
 TEST_IN(test_architectures, setup, NULL)
 {
     char options[512];
+    sim.set("capability", 90);
+    tn_device *d = device_open();
+    tn_cuda_options(tn_cuda_of(d), options, sizeof options);
+    assert_non_null(strstr(options, "--gpu-architecture=sm_90a "));
+    assert_true(d->target.wgmma);
+    device_close(d);
     sim.set("capability", 103);
     sim.set("newest-arch", 90);
-    tn_device *d = device_open();
+    d = device_open();
     tn_cuda_options(tn_cuda_of(d), options, sizeof options);
     assert_non_null(strstr(options, "--gpu-architecture=compute_90 "));
     assert_int_equal(d->target.capability, 90);
+    assert_false(d->target.wgmma); /* what sm_90a alone has is not in PTX for others */
     device_close(d);
     check_works(0, NULL);
     const uint64_t made = counters().compilations;

@@ -45,6 +45,33 @@ static void train_again(tn_session *s)
     tn_step_end(s);
 }
 
+/* The sentence that reports have for an attention of 2,048 rows. */
+static bool told_of_attention(const char *device, const char *words)
+{
+    tn_session *s = open_as(device);
+    tn_tensor *q = tn_ones(s, TN_BF16, TN_SHAPE(8, 16, 2048, 128));
+    assert_int_equal(tn_flush(s), 0);
+    tn_step_begin(s);
+    tn_tensor *o = tn_keep(tn_scaled_dot_product_attention(q, q, q, .causal = true));
+    tn_step_end(s);
+    if (tn_error(s)) fail_msg("%s", tn_error_text(s));
+    PRINTED(told, f) tn_explain(s, f);
+    if (!strstr(told, "q k^T, scale, causal mask, softmax, v in one kernel")) fail_msg("%s", told);
+    const bool found = strstr(told, words) != NULL;
+    free(told);
+    tn_free(o);
+    tn_free(q);
+    assert_int_equal(tn_close(s), 0);
+    return found;
+}
+
+TEST(attention_is_by_warpgroups_where_a_gpu_has_them)
+{
+    assert_true(told_of_attention("cuda:h100", " by wgmma: "));
+    assert_false(told_of_attention("cuda:a100", "wgmma"));
+    assert_false(told_of_attention("cuda:rtx4090", "wgmma"));
+}
+
 TEST(steps_are_planned_for_it_and_run_nothing)
 {
     char text[4000], line[300];
@@ -165,7 +192,7 @@ TEST(registers_and_spills_are_those_that_nvrtc_tells)
 {
     nvrtc n;
     if (!nvrtc_open(&n)) skip();
-    as_nvrtc_says(&n, "cuda:h100", "sm_90");
+    as_nvrtc_says(&n, "cuda:h100", "sm_90a");
     as_nvrtc_says(&n, "cuda:a100", "sm_80");
 }
 

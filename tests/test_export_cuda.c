@@ -436,12 +436,12 @@ static void compiles(kind k, const char *device, const char *arch, bool trains)
 TEST(nvcc_takes_them_without_a_warning)
 {
     if (!has_nvcc()) skip();
-    compiles(CNN, "cuda:h100", "sm_90", true);
+    compiles(CNN, "cuda:h100", "sm_90a", true);
     compiles(GPT, "cuda:a100", "sm_80", true);
     compiles(CNN, "cuda:a100", "sm_80", false);
-    compiles(GPT, "cuda:h100", "sm_90", false);
-    compiles(MIXED, "cuda:h100", "sm_90", true);
-    compiles(LONG, "cuda:h100", "sm_90", true);
+    compiles(GPT, "cuda:h100", "sm_90a", false);
+    compiles(MIXED, "cuda:h100", "sm_90a", true);
+    compiles(LONG, "cuda:h100", "sm_90a", true);
 }
 
 /* ---- errors ---- */

@@ -74,7 +74,7 @@ TEST(random_programs_are_the_same_in_their_files)
     for (int i = 0; i < n_programs; i++) {
         draw_program(&p, first_seed + (uint64_t)i);
         is_the_same(&p);
-        if (i < n_nvcc && has_nvcc()) nvcc_says(i % 2 ? "sm_80" : "sm_90");
+        if (i < n_nvcc && has_nvcc()) nvcc_says(i % 2 ? "sm_80" : "sm_90a");
     }
 }
 

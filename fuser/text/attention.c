@@ -220,16 +220,17 @@ static void put_text(kernel *k, const fu_attention_size *s, const tn_attention *
 }
 
 /* Sets the sentence that reports show the user for the kernel; `what` names what is computed from the
- * probabilities. */
-static void describe(kernel *k, const fu_attention_size *s, const tn_attention *a, const char *what)
+ * probabilities, `by` the instructions where there are several. */
+static void describe(kernel *k, const fu_attention_size *s, const tn_attention *a, const char *what,
+                     const char *by)
 {
     const double scores = (double)s->heads * (double)s->tq * (double)s->tk;
     char text[320];
     tn_snprintf(
         text, sizeof text,
-        "q k^T, scale%s%s, softmax%s, %s in one kernel: the %lld x %lld scores of %lld heads are never "
+        "q k^T, scale%s%s, softmax%s, %s in one kernel%s: the %lld x %lld scores of %lld heads are never "
         "written, which saves %.2f MB written and as much read",
-        a->causal ? ", causal mask" : "", a->mask ? ", mask" : "", a->keep ? ", dropout" : "", what,
+        a->causal ? ", causal mask" : "", a->mask ? ", mask" : "", a->keep ? ", dropout" : "", what, by,
         (long long)s->tq, (long long)s->tk, (long long)s->heads,
         scores * (double)tn_dtype_size(s->dtype) * 1e-6);
     k->s->does = tn_arena_strdup(&k->c->plan->arena, text);
@@ -308,6 +309,7 @@ static double flash_work(const tn_target *t, const struct fu_flash_tile *tile)
     const tn_target_profile *r = tn_target_rates(t);
     double rate = tn_profile_gflops(r->gemm, r->n_gemm, tile->flops),
            share = tile->share > 0 ? tile->share : 1;
+    if (tile->wgmma) share *= 2; /* of mma.sync's rate */
     return tile->flops / (rate * share) / (r->instruction_ps * 1e-3);
 }
 
@@ -338,7 +340,7 @@ static int emit_flash(fu_ctx *c, const tn_attention *a, const fu_attention_size 
                                          : FU_FLASH_ADDED_MASK;
     if (!fu_flash_tile(&d, c->target, &tile)) return fu_fail(c, TN_E_INTERNAL, "no tile for an attention");
     fu_flash_defines(&d, &tile, defines, sizeof defines);
-    if (does[pass]) describe(&k, size, a, does[pass]);
+    if (does[pass]) describe(&k, size, a, does[pass], tile.wgmma ? " by wgmma" : "");
     tn_put(&k.t, "%s", tn_embed_text(TN_EMBED_PTX_CUH));
     fu_line(&k.t, "#define ENTRY %s", k.s->name);
     add_scale(&k, a);
@@ -378,7 +380,7 @@ static int emit_flash(fu_ctx *c, const tn_attention *a, const fu_attention_size 
         add_buf(&k, &o, out_dim[i], 3);
         k.s->n_out += writes;
     }
-    tn_put(&k.t, "%s%s", defines, fu_flash_text(pass));
+    tn_put(&k.t, "%s%s", defines, fu_flash_text(pass, &tile));
     k.s->grid = (tn_grid){.n = tile.blocks, .chunk = 1, .threads = tile.threads, .shared = tile.shared};
     k.s->flops = tile.flops;
     k.s->work = flash_work(c->target, &tile);
@@ -436,7 +438,7 @@ int fu_emit_attention(fu_ctx *c, const fu_group *g)
     set_sizes(&k, a.q, &size);
     const int64_t rows = back ? tile_of(&size) : rows_of(&size);
     put_text(&k, &size, &a, rows);
-    describe(&k, &size, &a, back ? "the gradients of q, k and v" : "v");
+    describe(&k, &size, &a, back ? "the gradients of q, k and v" : "v", "");
     for (int i = 0; i < INPUTS; i++)
         if (in[i]) add_buf(&k, &from[i], dim[i] < 0 ? 0 : dim[i], dim[i] < 0 ? 0 : in[i] == a.mask ? 4 : 3);
     static const struct {

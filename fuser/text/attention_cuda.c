@@ -7,6 +7,10 @@
  * compiler). Where shared memory is short, or there are fewer blocks than processors, tiles get smaller. Two
  * blocks should fit on a processor: while one waits or takes exponentials the other's products run.
  *
+ * Where a GPU has products of warpgroups, forward of 16-bit types with heads of 64 and 128 has a tile for
+ * them too: a block of two or three warpgroups has a processor for itself. Of the two the one that should be
+ * faster is taken.
+ *
  * Read first: fu_flash_tile.
  */
 #include "attention_cuda.h"
@@ -77,6 +81,7 @@ static int64_t shared_of(const fu_flash_desc *d, const struct fu_flash_tile *t)
 {
     const int64_t row = (d->head + 16 / element_bytes(d->dtype)) * element_bytes(d->dtype);
     const int64_t own = t->rows * (d->pass == FU_FLASH_FORWARD ? 1 : 2);
+    if (t->wgmma) return (own + 2 * t->stages * t->columns) * d->head * 2;
     const int64_t numbers = d->pass == FU_FLASH_DKV ? 2 * t->columns * (int64_t)sizeof(float) : 0;
     return own * row + t->stages * (2 * t->columns * row + numbers);
 }
@@ -98,8 +103,16 @@ static void set_rows(const fu_flash_desc *d, struct fu_flash_tile *t)
 /* ---- cost ---- */
 
 /* Cycles of a quarter of a multiprocessor for a warp's instruction: a product of 16 x 8 x 32 bytes by
- * mma.sync, and 2^x. Bytes a cycle for all four quarters, from shared memory and from L2. */
-enum { MMA_CYCLES = 8, EXP_CYCLES = 8, SHARED_CYCLE = 128, L2_CYCLE = 40, LDMATRIX_BYTES = 512 };
+ * mma.sync, and the same as a part of a warpgroup's; and 2^x. Bytes a cycle for all four quarters, from
+ * shared memory and from L2. */
+enum {
+    MMA_CYCLES = 8,
+    WGMMA_CYCLES = 4,
+    EXP_CYCLES = 8,
+    SHARED_CYCLE = 128,
+    L2_CYCLE = 40,
+    LDMATRIX_BYTES = 512
+};
 
 /* The part of the key-query pairs that are seen, and of those in tiles that are visited. */
 static void pairs_of(const fu_flash_desc *d, const struct fu_flash_tile *t, double *seen, double *visited)
@@ -114,7 +127,13 @@ static void pairs_of(const fu_flash_desc *d, const struct fu_flash_tile *t, doub
         return;
     }
     *seen = q <= k ? q * (q + 1) / 2 : k * (k + 1) / 2 + (q - k) * k;
-    *visited = fmin(all, *seen + fmin(q, k) * (t->rows + t->columns) / 2);
+    int common = t->rows, rest = t->columns % t->rows; /* their largest divisor */
+    while (rest) {
+        const int next = common % rest;
+        common = rest;
+        rest = next;
+    }
+    *visited = fmin(all, *seen + fmin(q, k) * (t->rows + t->columns - common) / 2);
 }
 
 /* Products of a pass: those of scores, and those that add to an output. */
@@ -128,10 +147,53 @@ static int output_products(fu_flash_pass p)
     return p == FU_FLASH_DKV ? 2 : 1;
 }
 
+/* What takes time, in cycles of a quarter. */
+typedef struct parts {
+    double tensor, exponents, issue, shared, far;
+} parts;
+
+/* The longest, and a quarter of the rest, which does not hide. */
+static double share_of_parts(const parts *p, struct fu_flash_tile *t)
+{
+    const struct {
+        double cycles;
+        const char *name;
+    } each[] = {{p->tensor, "tensor"},
+                {p->exponents, "exponents"},
+                {p->issue, "issue"},
+                {p->shared, "shared"},
+                {p->far, "L2"}};
+    double longest = 0, all = 0;
+    for (int i = 0; i < (int)(sizeof each / sizeof *each); i++) {
+        if (each[i].cycles > longest) longest = each[i].cycles, t->bound = each[i].name;
+        all += each[i].cycles;
+    }
+    return p->tensor / (longest + (all - longest) * .25);
+}
+
+/* As share_of_tile, for a warp's 16 rows of a warpgroup's 64. What products read of shared memory is a part
+ * of them: 64 and N rows of 32 bytes for 64 x N x 16, or N alone where the left ones are registers, at no
+ * more than the rate at which shared memory gives. Instructions are counted in the assembler's text: for 128
+ * x 128 keys and columns 700. */
+static double share_of_wgmma(const fu_flash_desc *d, struct fu_flash_tile *t, double *read)
+{
+    enum { LOOP = 150, COPY = 5, SCORE = 6, MASKED = 12, DRAWN = 60, STEP = 32 };
+    const double scores = t->columns / 2.0, steps = d->head / 16.0, parts_of = t->columns / 16.0;
+    const double copies = 2.0 * t->columns * d->head / 8 / t->threads;
+    *read = (steps * (64 + t->columns) + parts_of * d->head) * STEP / 4;
+    const double tensor = 2 * steps * t->columns / 8 * WGMMA_CYCLES, fetched = *read / SHARED_CYCLE * 4;
+    const parts p = {.tensor = fmax(tensor, fetched),
+                     .exponents = scores * EXP_CYCLES,
+                     .issue = scores * (SCORE + (d->mask ? MASKED : 0) + (d->dropout ? DRAWN : 0)) +
+                              d->head / 2.0 + COPY * copies + steps + parts_of + LOOP,
+                     .far = 4.0 * t->columns * d->head / L2_CYCLE * 4 / t->warps};
+    return share_of_parts(&p, t) * tensor / p.tensor;
+}
+
 /* The share of the time in which tensor cores are busy, for a warp's tile of 16 * m_tiles by `columns`: the
- * longest of what its quarter and the two memories take, and a quarter of the rest, which does not hide.
- * *read: bytes that it reads from shared memory. Instructions are counted as the assembler's text has them;
- * each word of an f32 operand is rounded or split (ptx.cuh). */
+ * longest of what its quarter and the two memories take, and a quarter of the rest. *read: bytes that it
+ * reads from shared memory. Instructions are counted as the assembler's text has them; each word of an f32
+ * operand is rounded or split (ptx.cuh). */
 static double share_of_tile(const fu_flash_desc *d, struct fu_flash_tile *t, double *read)
 {
     enum { LOOP = 30, COPY = 15, SCORE = 8, MASKED = 6, DRAWN = 30, ROUND = 2, SPLIT = 5 };
@@ -151,25 +213,16 @@ static double share_of_tile(const fu_flash_desc *d, struct fu_flash_tile *t, dou
                          scores * (SCORE + a + (d->mask ? MASKED : 0) + (d->dropout ? DRAWN : 0)) + fit +
                          COPY * copies + LOOP;
     *read = (score_loads + output_loads) * LDMATRIX_BYTES;
-    const double shared = *read / SHARED_CYCLE * 4; /* the quarters take turns */
-    const double far = 2 * t->columns * d->head * size / L2_CYCLE * 4 / t->warps;
-    const struct {
-        double cycles;
-        const char *name;
-    } each[] = {
-        {tensor, "tensor"}, {exponent, "exponents"}, {issue, "issue"}, {shared, "shared"}, {far, "L2"}};
-    double longest = 0, all = 0;
-    for (int i = 0; i < (int)(sizeof each / sizeof *each); i++) {
-        if (each[i].cycles > longest) longest = each[i].cycles, t->bound = each[i].name;
-        all += each[i].cycles;
-    }
-    return tensor / (longest + (all - longest) * .25);
+    const parts p = {tensor, exponent, issue, *read / SHARED_CYCLE * 4 /* the quarters take turns */,
+                     2 * t->columns * d->head * size / L2_CYCLE * 4 / t->warps};
+    return share_of_parts(&p, t);
 }
 
-/* Rounds of blocks that are not full; two blocks share a processor. */
+/* Rounds of blocks that are not full; two blocks share a processor, but those of warpgroups. */
 static double share_of_rounds(const struct fu_flash_tile *t, int processors)
 {
-    const double at_once = 2.0 * (processors > 0 ? processors : 1), rounds = (double)t->blocks / at_once;
+    const double at_once = (t->wgmma ? 1.0 : 2.0) * (processors > 0 ? processors : 1),
+                 rounds = (double)t->blocks / at_once;
     return rounds / ceil(rounds);
 }
 
@@ -193,7 +246,8 @@ static void predict(const fu_flash_desc *d, const tn_target *target, struct fu_f
     t->bytes = pairs * (own * side * width + 2 * width * visited / t->rows + 8 * side);
     if (d->mask) t->bytes += pairs * seen * (d->mask == FU_FLASH_BOOL_MASK ? 1 : size);
     double read;
-    t->share = share_of_tile(d, t, &read) * share_of_rounds(t, target->processors) * seen / visited;
+    t->share = (t->wgmma ? share_of_wgmma : share_of_tile)(d, t, &read) *
+               share_of_rounds(t, target->processors) * seen / visited;
     t->shared_read = read * pairs * visited / (16.0 * t->m_tiles * t->columns);
 }
 
@@ -246,6 +300,26 @@ static bool fit(const fu_flash_desc *d, const tn_target *target, int64_t most, s
     return true;
 }
 
+/* What dropout draws leaves room for 64 columns of scores. */
+bool fu_flash_warpgroups(const fu_flash_desc *d, const tn_target *target, struct fu_flash_tile *t)
+{
+    if (!target->wgmma || d->pass != FU_FLASH_FORWARD || d->dtype == TN_F32) return false;
+    if (d->head != 64 && d->head != 128) return false;
+    *t = (struct fu_flash_tile){.warps = d->head == 64 ? 12 : 8,
+                                .m_tiles = 1,
+                                .columns = d->dropout ? 64 : 128,
+                                .stages = 3,
+                                .wgmma = true,
+                                .splits = 1};
+    set_rows(d, t);
+    if (t->shared > target->shared_most) {
+        t->stages = 2;
+        set_rows(d, t);
+    }
+    predict(d, target, t);
+    return t->shared <= target->shared_most && t->blocks <= INT32_MAX;
+}
+
 bool fu_flash_tile(const fu_flash_desc *d, const tn_target *target, struct fu_flash_tile *out)
 {
     struct fu_flash_tile t = {.warps = WARPS, .m_tiles = 1, .columns = 16, .stages = 2, .splits = 1};
@@ -270,12 +344,17 @@ bool fu_flash_tile(const fu_flash_desc *d, const tn_target *target, struct fu_fl
     if (t.blocks > INT32_MAX) return false;
     predict(d, target, &t);
     *out = t;
+    const bool enough = d->tq >= 64; /* rows for a warpgroup; what is read for fewer is all that takes time */
+    if (enough && fu_flash_warpgroups(d, target, &t) && t.share / WGMMA_CYCLES > out->share / MMA_CYCLES)
+        *out = t;
     return true;
 }
 
-const char *fu_flash_text(fu_flash_pass pass)
+const char *fu_flash_text(fu_flash_pass pass, const struct fu_flash_tile *tile)
 {
-    return tn_embed_text(pass == FU_FLASH_FORWARD ? TN_EMBED_ATTENTION_CU : TN_EMBED_ATTENTION_BACKWARD_CU);
+    return tn_embed_text(pass != FU_FLASH_FORWARD ? TN_EMBED_ATTENTION_BACKWARD_CU
+                         : tile->wgmma            ? TN_EMBED_ATTENTION_WGMMA_CU
+                                                  : TN_EMBED_ATTENTION_CU);
 }
 
 int fu_flash_defines(const fu_flash_desc *d, const struct fu_flash_tile *t, char *out, size_t room)
@@ -285,7 +364,7 @@ int fu_flash_defines(const fu_flash_desc *d, const struct fu_flash_tile *t, char
         out, room,
         "#define PASS %d\n#define DTYPE %d\n#define PRODUCTS %d\n#define HEAD %d\n#define CAUSAL %d\n"
         "#define STRICT %d\n#define MASK %d\n#define DROPOUT %d\n#define WARPS %d\n#define M_TILES %d\n"
-        "#define COLS %d\n#define STAGES %d\n#define A_REGS %d\n#define SPLIT %d\n",
+        "#define COLS %d\n#define STAGES %d\n#define A_REGS %d\n#define SPLIT %d\n#define WGMMA %d\n",
         (int)d->pass, code, products(d), d->head, d->causal, d->strict, (int)d->mask, d->dropout, t->warps,
-        t->m_tiles, t->columns, t->stages, t->kept, t->splits > 1);
+        t->m_tiles, t->columns, t->stages, t->kept, t->splits > 1, t->wgmma);
 }

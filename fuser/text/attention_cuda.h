@@ -1,4 +1,4 @@
-/* attention_cuda.h - tiles of the attention kernels for tensor cores (src/device/cuda/kernels/attention.cu):
+/* attention_cuda.h - tiles of the attention kernels for tensor cores (src/device/cuda/kernels/attention*.cu):
  * which a problem is given, what they take of a multiprocessor, what they should reach.
  *
  * Read first: struct fu_flash_desc, then fu_flash_tile.
@@ -32,6 +32,7 @@ typedef struct fu_flash_desc {
 struct fu_flash_tile {
     int warps, m_tiles, columns, stages; /* WARPS, M_TILES, COLS, STAGES */
     bool kept;                           /* A_REGS */
+    bool wgmma;                          /* WGMMA: by warpgroups, else by mma.sync */
     int rows, threads;                   /* of a block */
     int splits;             /* forward: blocks that share their rows, and part the keys; dim[32] */
     int64_t parts;          /* f32 elements of scratch behind lse, with splits above 1 */
@@ -39,15 +40,18 @@ struct fu_flash_tile {
     double flops;           /* of products that are wanted; three of TF32 for one of f32 count as one */
     double bytes;           /* that blocks read and write outside, caches not counted, */
     double shared_read;     /* and read from shared memory */
-    double share;           /* predicted: of what mma.sync can do in this precision; 0: no products; */
+    double share;           /* predicted: of what its instruction can do in this precision; 0: no products; */
     const char *bound;      /* and what takes the time: tensor, exponents, issue, shared, L2, DRAM */
 };
 
 /* false: not a problem for these kernels, or no tile fits the target. */
 bool fu_flash_tile(const fu_flash_desc *d, const tn_target *t, struct fu_flash_tile *out);
 
+/* Its tile of warpgroups, be it the faster or not; false: it has none. Of a problem that has a tile. */
+bool fu_flash_warpgroups(const fu_flash_desc *d, const tn_target *t, struct fu_flash_tile *out);
+
 /* The kernel of a pass, to stand behind ptx.cuh and the #defines. */
-const char *fu_flash_text(fu_flash_pass pass);
+const char *fu_flash_text(fu_flash_pass pass, const struct fu_flash_tile *tile);
 
 /* The #defines that stand in front of the kernels' text, as snprintf: all but ENTRY, SCALE and, with dropout,
  * DROP_P, SEED, DRAW, which are the caller's. The text undefines them all at its end. */

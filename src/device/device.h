@@ -49,6 +49,7 @@ typedef struct tn_target {
     int max_threads;      /* threads that one of them can hold, */
     int64_t shared_bytes; /* and shared memory that one block can have without asking for more, */
     int64_t shared_most;  /* and when it asks (tn_grid.shared) */
+    bool wgmma;           /* GPU: it has products of warpgroups, and kernels are compiled for it alone (sm_90a) */
     bool tf32;            /* products of f32 may round their operands to TF32 */
     const struct fu_tuned
         *tuned; /* tiles that were found fastest (fuser/loops/conv_tile.h); NULL: the model's */

@@ -21,6 +21,7 @@
 #define EMBED_CONV(symbol, path)                EMBED_BETWEEN(symbol, CUDA "conv_begin.cuh", CUDA path, CUDA "conv_end.cuh")
 #define EMBED_ATTENTION_CU(symbol, path)                                                                     \
     EMBED_BETWEEN(symbol, CUDA "attention_begin.cuh", CUDA path, CUDA "attention_end.cuh")
+#define ATTENTION_BEGIN INCBIN(CUDA "attention_begin.cuh") INCBIN(CUDA "attention_softmax.cuh")
 #define EMBED_ATTENTION_C(symbol, path)                                                                      \
     EMBED_BETWEEN(symbol, CPU "attention_begin.h", CPU path, CPU "attention_end.h")
 
@@ -38,7 +39,12 @@ EMBED(tn_embed_threads_h, CPU "threads_plain.h");
 EMBED(tn_embed_cuda_h, "src/device/prelude/cuda.h");
 EMBED(tn_embed_conv_cu, "src/device/cuda/kernels/conv.cu");
 EMBED(tn_embed_ptx_cuh, "src/device/cuda/kernels/ptx.cuh");
-EMBED_ATTENTION_CU(tn_embed_attention_cu, "attention.cu");
+EMBED(tn_embed_wgmma_cuh, "src/device/cuda/kernels/wgmma.cuh");
+EMBED_ALL(tn_embed_attention_cu,
+          ATTENTION_BEGIN INCBIN(CUDA "attention.cu") INCBIN(CUDA "attention_end.cuh"));
+EMBED_ALL(tn_embed_attention_wgmma_cu,
+          INCBIN(CUDA "wgmma.cuh") ATTENTION_BEGIN INCBIN(CUDA "attention_wgmma.cu")
+              INCBIN(CUDA "attention_end.cuh"));
 EMBED_ATTENTION_CU(tn_embed_attention_backward_cu, "attention_backward.cu");
 EMBED_ATTENTION_C(tn_embed_attention_c, "attention.c");
 EMBED_ATTENTION_C(tn_embed_attention_backward_c, "attention_backward.c");
@@ -74,6 +80,8 @@ static const struct {
     [TN_EMBED_SCATTER_CU] = {"scatter.cu", tn_embed_scatter_cu},
     [TN_EMBED_GROUPED_CU] = {"conv_grouped.cu", tn_embed_grouped_cu},
     [TN_EMBED_PTX_CUH] = {"ptx.cuh", tn_embed_ptx_cuh},
+    [TN_EMBED_WGMMA_CUH] = {"wgmma.cuh", tn_embed_wgmma_cuh},
+    [TN_EMBED_ATTENTION_WGMMA_CU] = {"attention_wgmma.cu", tn_embed_attention_wgmma_cu},
     [TN_EMBED_ATTENTION_CU] = {"attention.cu", tn_embed_attention_cu},
     [TN_EMBED_ATTENTION_BACKWARD_CU] = {"attention_backward.cu", tn_embed_attention_backward_cu},
 };

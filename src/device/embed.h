@@ -17,6 +17,8 @@ typedef enum tn_embedded {
     TN_EMBED_CONV_CU, /* of src/device/cuda/kernels, as the next */
     TN_EMBED_PRODUCT_CU,
     TN_EMBED_PTX_CUH,
+    TN_EMBED_WGMMA_CUH,
+    TN_EMBED_ATTENTION_WGMMA_CU,
     TN_EMBED_ATTENTION_CU,
     TN_EMBED_ATTENTION_BACKWARD_CU,
     TN_EMBED_CONV2D_CU,

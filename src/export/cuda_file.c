@@ -19,12 +19,12 @@ void ex_cuda_opening(const tn_export *x, tn_growing *t)
     ex_put(x, t,
            "#if !defined(PART)\n"
            "/* @.cu - written by libtensor: %s. CUDA C++ that needs no library but CUDA's runtime:\n"
-           " *\n *     nvcc -O3 -fmad=false -arch=sm_%d -c @.cu\n *\n"
+           " *\n *     nvcc -O3 -fmad=false -arch=sm_%d%s -c @.cu\n *\n"
            " * With -fmad=false values that two kernels make each for itself have the same bits in both.\n"
            " *\n *   %-14s %12.0f bytes of device memory, %zu of them for what a call computes\n"
            " *   launches       %12d in a call\n *\n",
-           x->trains ? "a training step" : "a forward pass", x->s->target.capability, x->name, state,
-           ex_scratch_bytes(x), x->n_launch);
+           x->trains ? "a training step" : "a forward pass", x->s->target.capability,
+           x->s->target.wgmma ? "a" : "", x->name, state, ex_scratch_bytes(x), x->n_launch);
     if (x->blank)
         ex_put(x, t,
                " * It was planned for a GPU that is not there, so that the values of parameters are not in "

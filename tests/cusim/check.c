@@ -86,12 +86,30 @@ static void check(uint64_t at, unsigned bytes, sim_access_kind kind, bool relaxe
                 verb(kind), bytes);
         sim_race_access(own ? shared_cells : dynamic_cells, block.serial,
                         (uint64_t)(uintptr_t)(own ? m->shared : block.dynamic), at, bytes, kind, relaxed);
+        if (kind != SIM_READ && block.now->show_time > block.now->time)
+            block.now->show_time = block.now->time;
         return;
     }
     const char *builtins = (const char *)&cusim_builtins;
     if (kind == SIM_READ && p >= m->image && p < m->shared) return;
     if (kind == SIM_READ && p >= builtins && p < builtins + sizeof cusim_builtins) return;
     outside(at, bytes, kind);
+}
+
+bool sim_check_shown(uint64_t at, unsigned bytes)
+{
+    const sim_thread *me = block.now;
+    if (!block.checked || !me) return true;
+    const char *p = (const char *)(uintptr_t)at;
+    const bool own = p >= block.module->shared && p < block.module->shared_end;
+    const sim_cell *c =
+        own ? &shared_cells[(p - block.module->shared) / 4] : &dynamic_cells[(p - block.dynamic) / 4];
+    for (const sim_cell *last = c + (bytes - 1) / 4; c <= last; c++) {
+        const sim_access *w = &c->write;
+        if (w->launch != block.serial) continue; /* nobody wrote */
+        if (block.thread[w->thread].show_time <= w->time && me->show_block_time <= w->time + 1) return false;
+    }
+    return true;
 }
 
 static void check_range(uint64_t at, uint64_t bytes, sim_access_kind kind)
@@ -229,6 +247,7 @@ void cusim_type_mismatch(const mismatch *m, uint64_t at)
 CALLBACK unsigned cusim_atomic_add(unsigned *at, unsigned value);
 CALLBACK unsigned cusim_atomic_cas(unsigned *at, unsigned expected, unsigned value);
 CALLBACK void cusim_fence(void);
+CALLBACK void cusim_wgmma_show(void);
 
 static void update(const unsigned *at)
 {
@@ -258,4 +277,10 @@ void cusim_fence(void)
 {
     block.now->fence_time = block.now->time + 1;
     block.now->fence_block_time = block.now->block_time + 1;
+}
+
+void cusim_wgmma_show(void)
+{
+    block.now->show_time = block.now->time + 1;
+    block.now->show_block_time = block.now->block_time + 1;
 }

@@ -163,6 +163,9 @@ static void end_thread(sim_thread *t)
                                  "__syncthreads() in line %d",
                                  i, block.thread[i].line);
             }
+    block.now = t;
+    sim_wgmma_lane_ended(t);
+    block.now = NULL;
     if (block.at_warp) sim_warp_lane_ended(t);
 }
 
@@ -316,6 +319,7 @@ static bool run_block(void)
     memset(block.module->shared, 0xff, (size_t)(block.module->shared_end - block.module->shared));
     memset(dynamic, 0xff, block.op->launch.shared_bytes);
     sim_async_begin_block();
+    sim_wgmma_begin_block();
     for (unsigned i = 0; i < block.n_threads; i++)
         block.thread[i] = (sim_thread){.index = i, .time = 1, .block_time = 1};
     shuffle(block.n_threads, &block.first, &block.step);

@@ -41,7 +41,13 @@ typedef enum sim_collective {
     SIM_MMA_F16,
     SIM_MMA_BF16,
     SIM_LDMATRIX,
-    SIM_LDMATRIX_TRANS
+    SIM_LDMATRIX_TRANS,
+    SIM_WGMMA_F16, /* from here on wgmma.c's */
+    SIM_WGMMA_BF16,
+    SIM_WGMMA_OPEN,
+    SIM_WGMMA_CLOSE,
+    SIM_WGMMA_WAIT,
+    SIM_WGMMA_NONE /* compiled for a GPU that has none */
 } sim_collective;
 
 typedef struct sim_thread {
@@ -57,6 +63,7 @@ typedef struct sim_thread {
     /* the order of accesses: */
     uint32_t time, block_time;
     uint32_t fence_time, fence_block_time; /* at its last __threadfence, plus 1; 0: none */
+    uint32_t show_time, show_block_time;   /* at its last fence.proxy.async, likewise; nothing written since */
 } sim_thread;
 
 /* shim.h's built-in variables. */
@@ -102,6 +109,13 @@ void sim_warp_lane_ended(const sim_thread *t); /* a lane that others wait for wi
 
 /* The operation of the warp whose first lane is t, on what the lanes' values point to. */
 void sim_warp_matrix(sim_collective kind, const sim_thread *t);
+float sim_toward_zero(double x);
+
+/* ---- wgmma.c ---- */
+
+void sim_wgmma_begin_block(void);
+void sim_warp_wgmma(sim_collective kind, const sim_thread *t); /* as sim_warp_matrix */
+void sim_wgmma_lane_ended(const sim_thread *t);
 
 /* ---- async.c ---- */
 
@@ -113,6 +127,7 @@ bool sim_async_pending(uint64_t at, unsigned bytes);
 
 bool sim_check_shared(uint64_t at, unsigned bytes);             /* all of it is the block's shared memory */
 void sim_check_access(uint64_t at, unsigned bytes, bool write); /* as of the thread that runs */
+bool sim_check_shown(uint64_t at, unsigned bytes); /* whatever was written there, to the asynchronous proxy */
 
 /* ---- race.c ---- */
 

@@ -31,7 +31,7 @@ static float element(sim_collective kind, uint32_t word, int upper)
     return kind == SIM_MMA_F16 ? sim_from_half(h) : sim_float((uint32_t)h << 16);
 }
 
-static float toward_zero(double x)
+float sim_toward_zero(double x)
 {
     float y = (float)x;
     if (y - y != 0 || y == 0) return y; /* infinite, NaN; of the smallest numbers nothing is left */
@@ -60,7 +60,8 @@ static void multiply(sim_collective kind, const sim_thread *first)
             for (int column = 0; column < 8; column++) sum[row][column] += a[row][k] * b[k][column];
     for (int lane = 0; lane < 32; lane++) {
         mma *m = of_lane(first, lane);
-        for (int r = 0; r < 4; r++) m->d[r] = toward_zero(sum[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2]);
+        for (int r = 0; r < 4; r++)
+            m->d[r] = sim_toward_zero(sum[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2]);
     }
 }
 
@@ -94,7 +95,9 @@ static void load(sim_collective kind, const sim_thread *first)
 void sim_warp_matrix(sim_collective kind, const sim_thread *first)
 {
     sim_thread *before = block.now;
-    if (kind == SIM_LDMATRIX || kind == SIM_LDMATRIX_TRANS)
+    if (kind >= SIM_WGMMA_F16)
+        sim_warp_wgmma(kind, first);
+    else if (kind == SIM_LDMATRIX || kind == SIM_LDMATRIX_TRANS)
         load(kind, first);
     else
         multiply(kind, first);

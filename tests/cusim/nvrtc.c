@@ -116,6 +116,7 @@ tn_nvrtc_result nvrtcDestroyProgram(tn_nvrtc_program *program)
 struct options {
     int arch; /* 90 */
     bool ptx; /* compute_90, not sm_90 */
+    bool own; /* sm_90a: with what that one alone has */
     /* --cusim-host: a whole file of CUDA C++, with functions of the host, headers beside it, whose name is
        the program's, and the stand-in for those of the runtime (runtime.c) */
     bool host;
@@ -162,7 +163,7 @@ static bool take_options(struct options *o, int n, const char *const *option, si
         else if (begins(s, "-arch="))
             arch = s + 6;
         if (arch && begins(arch, "sm_"))
-            o->arch = atoi(arch + 3);
+            o->arch = atoi(arch + 3), o->own = arch[strlen(arch) - 1] == 'a';
         else if (arch && begins(arch, "compute_"))
             o->arch = atoi(arch + 8), o->ptx = true;
         else if (!strcmp(s, "--cusim-host"))
@@ -278,6 +279,7 @@ static int arguments(const char **a, const struct options *o, char define[3][64]
     snprintf(define[1], sizeof define[1], "-DCUSIM_CHECKED=%d", checked);
     a[n++] = define[0];
     a[n++] = define[1];
+    if (o->own && o->arch == 90) a[n++] = "-D__CUDA_ARCH_FEAT_SM90_ALL=1";
     for (int i = 0; i < o->n_defines; i++) a[n++] = o->define[i];
     if (checked) {
         a[n++] = "-fsanitize=thread,alignment,bounds";

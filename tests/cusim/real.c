@@ -34,7 +34,7 @@ static void find(void)
 static void ask(const char *text, int arch, sim_text *log)
 {
     char name[16], *said;
-    snprintf(name, sizeof name, "sm_%d", arch);
+    snprintf(name, sizeof name, "sm_%d%s", arch, arch == 90 ? "a" : ""); /* as the device asks */
     int status = nvrtc_compile(&compiler, text, name, &said);
     sim_text_put(log, status ? "refused\n" : "taken\n");
     sim_text_add(log, said, strlen(said));

@@ -72,11 +72,13 @@ static inline struct cusim_counters rig_count(const rig *r)
     return c;
 }
 
+static const char *rig_target = "--gpu-architecture=sm_90a";
+
 /* The compiler's log, or "" where it succeeded; then *function is the kernel. */
 static inline const char *rig_compile(rig *r, const char *text, const char *name, tn_cu_function *function)
 {
     static char log[65536];
-    static const char *const option[] = {"--gpu-architecture=sm_90"};
+    const char *const option[] = {rig_target};
     tn_nvrtc_program program;
     tn_cu_module module;
     size_t bytes = 0;

@@ -89,6 +89,7 @@ char *cusim_dynamic_shared(void);
 void cusim_copy_async(void *to, const void *from, unsigned bytes, unsigned given);
 void cusim_copy_commit(void);
 void cusim_copy_wait(unsigned groups);
+void cusim_wgmma_show(void);
 unsigned cusim_atomic_add(unsigned *at, unsigned value);
 unsigned cusim_atomic_cas(unsigned *at, unsigned expected, unsigned value);
 int cusim_next(void);
@@ -137,6 +138,29 @@ static inline __attribute__((always_inline)) void cusim_matrix(int kind, int lin
 {
     cusim_collective(kind, line, 0xffffffffu, (unsigned long)lane, 0, 32);
     __asm__ volatile("" ::: "memory");
+}
+
+/* A warp's part of a warpgroup's product, or of what orders them (wgmma.c). */
+struct cusim_wgmma {
+    float *d; /* n / 2 */
+    const unsigned *a; /* 4 words, or none */
+    unsigned long a_at, b_at; /* descriptors; addresses count from the beginning of dynamic shared memory */
+    int n;
+    unsigned add, turned, groups;
+};
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define cusim_wgmma_f16(...)   cusim_wgmma_do(13, __LINE__, {__VA_ARGS__})
+#define cusim_wgmma_bf16(...)  cusim_wgmma_do(14, __LINE__, {__VA_ARGS__})
+#else
+#define cusim_wgmma_f16(...)   cusim_wgmma_do(18, __LINE__, {__VA_ARGS__})
+#define cusim_wgmma_bf16       cusim_wgmma_f16
+#endif
+#define cusim_wgmma_open()     cusim_wgmma_do(15, __LINE__, {})
+#define cusim_wgmma_close()    cusim_wgmma_do(16, __LINE__, {})
+#define cusim_wgmma_wait(left) cusim_wgmma_do(17, __LINE__, {0, 0, 0, 0, 0, 0, 0, left})
+static inline __attribute__((always_inline)) void cusim_wgmma_do(int kind, int line, cusim_wgmma lane)
+{
+    cusim_matrix(kind, line, &lane);
 }
 
 template <int BYTES> struct cusim_word;

@@ -21,7 +21,8 @@ typedef struct table_row {
     int64_t shared;    /* bytes of dynamic shared memory of a block */
     double per_l2;     /* operations for a byte from L2, */
     double per_shared; /* and for one that a warp reads from shared memory */
-    double share;      /* predicted, of what mma.sync can do, */
+    double share;      /* predicted, of what its instruction can do, */
+    bool wgmma;        /* which is that of warpgroups: for sm_90a alone */
     const char *bound; /* and what takes the time */
     bool tested;       /* by the test suite too, which has no time for all */
 } table_row;

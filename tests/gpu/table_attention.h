@@ -18,14 +18,16 @@ static const struct table_use {
     fu_flash_mask mask;
     int64_t batch, heads, tq;
     bool forward; /* alone: the other passes are the same as without */
+    bool older;   /* by mma.sync, as a GPU without products of warpgroups */
 } table_uses[] = {
-    {"", true, false, false, FU_FLASH_NO_MASK, 8, 16, 2048, false},
-    {", all keys", false, false, false, FU_FLASH_NO_MASK, 8, 16, 2048, false},
-    {", bool mask, strict", false, false, true, FU_FLASH_BOOL_MASK, 8, 16, 2048, false},
-    {", mask, dropout", true, true, false, FU_FLASH_ADDED_MASK, 8, 16, 2048, false},
-    {", mask, dropout, strict, few blocks", true, true, true, FU_FLASH_ADDED_MASK, 1, 4, 512, false},
-    {", one query", false, false, false, FU_FLASH_NO_MASK, 1, 16, 1, true},
-    {", mask, dropout, one query", false, true, false, FU_FLASH_ADDED_MASK, 1, 16, 1, true},
+    {"", true, false, false, FU_FLASH_NO_MASK, 8, 16, 2048, false, false},
+    {", mma.sync", true, false, false, FU_FLASH_NO_MASK, 8, 16, 2048, true, true},
+    {", all keys", false, false, false, FU_FLASH_NO_MASK, 8, 16, 2048, false, false},
+    {", bool mask, strict", false, false, true, FU_FLASH_BOOL_MASK, 8, 16, 2048, false, false},
+    {", mask, dropout", true, true, false, FU_FLASH_ADDED_MASK, 8, 16, 2048, false, false},
+    {", mask, dropout, strict, few blocks", true, true, true, FU_FLASH_ADDED_MASK, 1, 4, 512, false, false},
+    {", one query", false, false, false, FU_FLASH_NO_MASK, 1, 16, 1, true, false},
+    {", mask, dropout, one query", false, true, false, FU_FLASH_ADDED_MASK, 1, 16, 1, true, false},
 };
 enum { TABLE_USES = sizeof table_uses / sizeof *table_uses };
 
@@ -49,21 +51,25 @@ static inline bool attention_row(int i, table_row *out)
                              .heads = use->heads,
                              .tq = use->tq,
                              .tk = 2048};
-    const tn_target target = gpu_target(90);
-    const char *ptx = tn_embed_text(TN_EMBED_PTX_CUH), *kernels = fu_flash_text((fu_flash_pass)p);
+    tn_target target = gpu_target(90);
+    const char *ptx = tn_embed_text(TN_EMBED_PTX_CUH), *kernels;
     struct fu_flash_tile t;
     char defines[1024];
     *out = (table_row){.text = NULL};
-    /* delta knows nothing of masks: rows without a text */
+    /* delta knows nothing of masks, and most have mma.sync anyway: rows without a text */
     if ((u && p == FU_FLASH_DELTA) || (use->forward && p != FU_FLASH_FORWARD)) return true;
+    if (use->older && !(fu_flash_tile(&d, &target, &t) && t.wgmma)) return true;
+    target.wgmma &= !use->older;
     if (!fu_flash_tile(&d, &target, &t)) return true;
+    kernels = fu_flash_text((fu_flash_pass)p, &t);
     fu_flash_defines(&d, &t, defines, sizeof defines);
     snprintf(out->kernel, sizeof out->kernel, "attention %s%s, head %d", pass[p], use->name, d.head);
     snprintf(out->dtype, sizeof out->dtype, "%s", table_kinds[k].name);
     if (p == FU_FLASH_DELTA)
         snprintf(out->tile, sizeof out->tile, "%d rows", t.rows);
     else
-        snprintf(out->tile, sizeof out->tile, "%d x %d, %d stages", t.rows, t.columns, t.stages);
+        snprintf(out->tile, sizeof out->tile, "%d x %d, %d stages%s", t.rows, t.columns, t.stages,
+                 t.wgmma ? ", wgmma" : "");
     size_t room = strlen(ptx) + strlen(kernels) + sizeof defines + 128;
     out->text = malloc(room);
     if (!out->text) abort();
@@ -74,6 +80,7 @@ static inline bool attention_row(int i, table_row *out)
     out->per_l2 = t.flops / t.bytes;
     out->per_shared = t.shared_read > 0 ? t.flops / t.shared_read : 0;
     out->share = t.share;
+    out->wgmma = t.wgmma;
     out->bound = t.bound;
     return true; /* tested by test_cuda_attention */
 }

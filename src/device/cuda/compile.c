@@ -17,9 +17,16 @@
 static const char *const options[] = {"--std=c++17", "--fmad=false"};
 enum { OPTIONS = sizeof options / sizeof *options, MAX_JOBS = 16 };
 
+/* Code for compute capability 9.0 may use what no other GPU has. */
+bool tn_cuda_has_wgmma(const tn_cuda *c)
+{
+    return c->arch == 90 && c->capability == 90;
+}
+
 static void arch_option(const tn_cuda *c, char out[64])
 {
-    snprintf(out, 64, "--gpu-architecture=%s_%d", c->arch == c->capability ? "sm" : "compute", c->arch);
+    snprintf(out, 64, "--gpu-architecture=%s_%d%s", c->arch == c->capability ? "sm" : "compute", c->arch,
+             tn_cuda_has_wgmma(c) ? "a" : "");
 }
 
 /* The newest architecture that NVRTC compiles for and a GPU of `capability` runs; 0: none. *oldest: of all.

@@ -163,6 +163,7 @@ bool tn_cuda_peek(tn_cuda *c, int number, void *out);
 
 /* Finds out what NVRTC compiles for this GPU, with an older NVRTC where that is needed; TN_E_UNSUPPORTED. */
 int tn_cuda_pick_arch(tn_cuda *c, tn_errbuf *err);
+bool tn_cuda_has_wgmma(const tn_cuda *c); /* and so has code for it */
 
 struct tn_kernel {
     tn_cu_function fn, finish; /* finish: NULL where its text defines none */

@@ -215,17 +215,17 @@ TN_FN void run(const tn_cuda_args &a)
 #pragma unroll
     for (int m = 0; m < M_TILES; m++) factor[m][0] = factor[m][1] = h.scale;
 #if PASS == 3
-    copy_out(matrix_of(a, BUF_DQ, DIM_DQ, batch, number, tq), row + own, room + own * PITCH, by_first, factor);
+    copy_out(matrix_of(a, BUF_DQ, DIM_DQ, batch, number, tq), row + own, room, own, by_first, factor);
 #else
 #if DK
-    copy_out(matrix_of(a, BUF_DK, DIM_DK, batch, number, tk), row + own, room + own * PITCH, by_first, factor);
+    copy_out(matrix_of(a, BUF_DK, DIM_DK, batch, number, tk), row + own, room, own, by_first, factor);
 #endif
 #if DV
     const bool blind = STRICT && any_blind(lse, tq, (float *)stage);
 #pragma unroll
     for (int m = 0; m < M_TILES; m++) factor[m][0] = factor[m][1] = blind ? TN_NAN : 1.0f;
-    copy_out(matrix_of(a, BUF_DV, DIM_DV, batch, number, tk), row + own, room + (ROWS + own) * PITCH, by_second,
-             factor);
+    copy_out(matrix_of(a, BUF_DV, DIM_DV, batch, number, tk), row + own, room + ROWS * PITCH, own,
+             by_second, factor);
 #endif
 #endif
 }

@@ -9,8 +9,8 @@
  * block are not visited; tests of single elements are made only in tiles that the diagonal or the end of the keys
  * crosses.
  *
- * A kernel is ptx.cuh, this, attention.cu (PASS 0) or attention_backward.cu (PASS 1 to 3), attention_end.cuh, with
- * these names defined in front:
+ * A kernel is ptx.cuh, this, attention_softmax.cuh and attention.cu, or wgmma.cuh in front and attention_wgmma.cu (PASS
+ * 0), or attention_backward.cu (PASS 1 to 3), attention_end.cuh, with these names defined in front:
  *
  *   ENTRY     the kernel's name                  PASS     0 forward, 1 delta, 2 dk and dv, 3 dq
  *   DTYPE     0 f32, 2 f16, 3 bf16               PRODUCTS 3: f32 as three products of TF32; 1: as one
@@ -24,7 +24,7 @@
  *             dropped
  *   SPLIT     1: several blocks of pass 0 have the same queries, and a part of the keys each; scratch follows lse,
  *             dim[32] is their number
- *   WARPS, M_TILES, COLS, STAGES, A_REGS         of fu_flash_tile (fuser/text/attention_cuda.h)
+ *   WARPS, M_TILES, COLS, STAGES, A_REGS, WGMMA  of fu_flash_tile (fuser/text/attention_cuda.h)
  * SCALE, DROP_P, SEED and DRAW are literals or expressions over the kernel's `a`; SEED and DRAW may be left out
  * and are scalar[0].u and scalar[1].u then. LSE 0 leaves lse out of pass 0, DK 0 or DV 0 that result of pass 2.
  *
@@ -80,7 +80,7 @@ typedef ELEM elem;
 enum {
     CHUNK = 16 / (int)sizeof(elem), /* elements that are moved at once */
     DEPTH = 2 * CHUNK,              /* of one product */
-    PITCH = HEAD + CHUNK,           /* of rows in shared memory: ldmatrix meets no bank twice */
+    PITCH = HEAD + CHUNK,           /* of rows in shared memory: ldmatrix meets no bank twice; or panels */
     THREADS = 32 * WARPS,
     OWN = 16 * M_TILES,  /* rows of a warp */
     ROWS = OWN * WARPS,  /* of a block */
@@ -286,14 +286,39 @@ TN_FN matrix matrix_of(const tn_cuda_args &a, int buf, int dim, int64_t batch, i
     return m;
 }
 
+/* Where element (row, column) of COUNT rows lies in shared memory. */
+template <int COUNT> TN_FN int place_of(int row, int column)
+{
+#if WGMMA
+    return tn_panel_place(COUNT, row, column);
+#else
+    return row * PITCH + column;
+#endif
+}
+
 /* COUNT rows from row `first` on; zeros behind the last. They have come when the group of copies has. */
 template <int COUNT> TN_FN void copy_in(elem *to, const matrix &m, int first)
 {
+#if WGMMA
+    enum { ALL = COUNT * (HEAD / CHUNK), EACH = (ALL + THREADS - 1) / THREADS, STEP = THREADS / (HEAD / CHUNK) };
+    if (m.aligned) { /* a thread's rows stand STEP apart, a multiple of 8 */
+        const int row = (int)threadIdx.x / (HEAD / CHUNK), column = (int)threadIdx.x % (HEAD / CHUNK) * CHUNK;
+        const elem *from = m.at + (first + row) * m.stride + column;
+        elem *at = to + place_of<COUNT>(row, column);
+#pragma unroll
+        for (int n = 0; n < EACH; n++) {
+            if (ALL % THREADS && n * THREADS + (int)threadIdx.x >= ALL) break;
+            tn_copy_async<16>(at + n * STEP * TN_PANEL, from + n * STEP * m.stride, first + row + n * STEP < m.rows);
+        }
+        return;
+    }
+#pragma unroll 1 /* rare: little text */
+#endif
     for (int i = (int)threadIdx.x; i < COUNT * (HEAD / CHUNK); i += THREADS) {
         const int row = i / (HEAD / CHUNK), column = i % (HEAD / CHUNK) * CHUNK;
         const bool there = first + row < m.rows;
         const elem *from = m.at + (there ? (first + row) * m.stride : 0) + column;
-        elem *at = to + row * PITCH + column;
+        elem *at = to + place_of<COUNT>(row, column);
         if (m.aligned) {
             tn_copy_async<16>(at, from, there);
         } else {
@@ -303,9 +328,9 @@ template <int COUNT> TN_FN void copy_in(elem *to, const matrix &m, int first)
     }
 }
 
-/* A warp's accumulators to its rows of `m`, through `room`, its rows in shared memory. factor: of each row
- * of an accumulator. */
-TN_FN void copy_out(const matrix &m, int first, elem *room, const float (&acc)[M_TILES][D_TILES][4],
+/* A warp's accumulators to rows `first` ... of `m`, through `room` in shared memory, the block's rows, its own from `own`
+ * on. factor: of each row of an accumulator. */
+TN_FN void copy_out(const matrix &m, int first, elem *room, int own, const float (&acc)[M_TILES][D_TILES][4],
                     const float (&factor)[M_TILES][2])
 {
     const int lane = (int)threadIdx.x % 32;
@@ -316,7 +341,7 @@ TN_FN void copy_out(const matrix &m, int first, elem *room, const float (&acc)[M
         for (int r = 0; r < 2; r++)
 #pragma unroll
             for (int d = 0; d < D_TILES; d++) {
-                elem *at = room + (i * 16 + r * 8 + lane / 4) * PITCH + d * 8 + lane % 4 * 2;
+                elem *at = room + place_of<ROWS>(own + i * 16 + r * 8 + lane / 4, d * 8 + lane % 4 * 2);
                 const float x = acc[i][d][2 * r] * factor[i][r], y = acc[i][d][2 * r + 1] * factor[i][r];
 #if DTYPE == 0
                 const elem pair[2] = {x, y};
@@ -331,7 +356,7 @@ TN_FN void copy_out(const matrix &m, int first, elem *room, const float (&acc)[M
         const int row = i / (HEAD / CHUNK), column = i % (HEAD / CHUNK) * CHUNK;
         if (first + row >= m.rows) continue;
         elem *to = m.at + (first + row) * m.stride + column, chunk[CHUNK];
-        tn_load(chunk, room + row * PITCH + column);
+        tn_load(chunk, room + place_of<ROWS>(own + row, column));
         if (m.aligned) {
             tn_store(to, chunk);
         } else {

@@ -3,8 +3,9 @@
 
 } /* namespace */
 
-/* With two blocks on a processor as the aim the compiler uses all 255 registers before it spills. */
-#define KERNEL extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) ENTRY(const tn_cuda_args a)
+/* With two blocks on a processor as the aim the compiler uses all 255 registers before it spills; two warpgroups have a
+ * processor for themselves. */
+#define KERNEL extern "C" __global__ void __launch_bounds__(32 * WARPS, WGMMA ? 1 : 2) ENTRY(const tn_cuda_args a)
 KERNEL
 {
     ATT::run(a);
@@ -42,3 +43,4 @@ KERNEL
 #undef COLS
 #undef STAGES
 #undef A_REGS
+#undef WGMMA
