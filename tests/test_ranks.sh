@@ -14,7 +14,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # MPI keeps memory of its own to the end
 export TENSOR_MPI="$PWD/$BUILD/libtensor_mpi.so" TENSOR_COMM_TIMEOUT=60
 case $BUILD in /*) export TENSOR_MPI="$BUILD/libtensor_mpi.so" ;; esac
-run() { # RANKS PROGRAM..
+run() { # RANKS [OPTION] PROGRAM..
     ranks=$1
     shift
     timeout 120 mpirun -np "$ranks" "$@"
@@ -71,6 +71,18 @@ killed() {
         "$drill" same "$tmp/whole" "$tmp/resumed" 0 && "$drill" train 12 3 "$tmp/alone" resume "$tmp/k.safetensors"
 }
 check killed_resumed_and_the_same_bits killed
+
+mourned() { # the launcher lets the others live, who tell within the time that they have
+    for way in "" messages; do
+        TENSOR_COMM_TIMEOUT=2 $way run 3 --enable-recovery "$drill" train 4 18 "$tmp/never" dropout 1 kill 6 >"$tmp/said" 2>&1
+        cat "$tmp/said"
+        for rank in 0 2; do grep -q "^train $rank: .*rank $rank, step 6: rank 1 has said nothing for 2 s" "$tmp/said" || return; done
+    done
+}
+case $(mpirun --version) in
+*"Open MPI"*) check a_killed_rank_is_named_by_the_others mourned ;;
+*) skip a_killed_rank_is_named_by_the_others "this mpirun ends all ranks with one" ;;
+esac
 
 # ---- a rank that goes astray: each of three ranks, by its number, says the error ----
 
