@@ -171,6 +171,7 @@ enum { REQUESTS = 10000 };
 typedef struct server {
     tn_session *s;
     size_t warm, end, nodes_warm, nodes_end;
+    tn_arena_mark text_warm, text_end; /* calls, attributes, names */
 } server;
 
 static void *serve(void *arg)
@@ -488,8 +489,10 @@ static void *serve_in_scopes(void *arg)
         tn_read(y, TN_F32, out, (size_t)n * 4 * sizeof *out);
         tn_scope_end(v->s);
         if (i == 100) v->warm = bytes_of(v->s), v->nodes_warm = v->s->graph.slots.n_slots;
+        if (i == 100) v->text_warm = tn_arena_here(&v->s->graph.arena);
     }
     v->end = bytes_of(v->s);
+    v->text_end = tn_arena_here(&v->s->graph.arena);
     v->nodes_end = v->s->graph.slots.n_slots;
     if (sum_of(stays) != sum) v->end = 0;
     return NULL;
@@ -505,6 +508,7 @@ TEST(scopes_keep_to_their_memory)
         assert_int_equal(tn_error(v[i].s), 0);
         assert_int_equal(v[i].end, v[i].warm);
         assert_int_equal(v[i].nodes_end, v[i].nodes_warm);
+        assert_true(v[i].text_end.chunk == v[i].text_warm.chunk && v[i].text_end.used == v[i].text_warm.used);
         assert_int_equal(n_said, 0);
         assert_int_equal(tn_close(v[i].s), 0);
     }
