@@ -182,10 +182,14 @@ static inline void NAME(ask)(const tn_gemm_block *g, int64_t q, int64_t each, NA
 }
 
 /* Rows of w numbers, too few mostly for memcpy's call. */
-static inline void NAME(copy)(T *d, int64_t ldd, const T *s, int64_t lds, int rows, int w)
+static TARGET void NAME(copy)(T *d, int64_t ldd, const T *s, int64_t lds, int rows, int w)
 {
     for (int i = 0; i < rows; i++) {
         int q = 0;
+        for (; q + VL <= w; q += VL) {
+            const V v = LOAD(s + i * lds + q);
+            STORE(d + i * ldd + q, v);
+        }
         for (; q + 4 <= w; q += 4) memcpy(d + i * ldd + q, s + i * lds + q, 4 * sizeof(T));
         if (w & 2) memcpy(d + i * ldd + q, s + i * lds + q, 2 * sizeof(T));
         if (w & 1) d[i * ldd + w - 1] = s[i * lds + w - 1];
@@ -211,6 +215,10 @@ static void NAME(block)(const tn_gemm_block *g)
         /* Tiles of about as many rows: one of few costs nearly as much as one of many. */
         const int left = g->rows - i, these = (left + MR - 1) / MR;
         h = left <= MR ? left : ((left + these - 1) / these + 3) / 4 * 4;
+        if (i && h % 4 && !g->accumulate) { /* some twice rather than by way of the stack */
+            i -= 4 - h % 4;
+            h += 4 - h % 4;
+        }
         const int rows = (h + 3) / 4 * 4;
         T *c = (T *)g->c + i * g->ldc;
         t.a = (const T *)g->a + (g->a_by_k ? i : i * t.a_step);
