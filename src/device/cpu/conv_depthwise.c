@@ -9,6 +9,7 @@
 #include "cpu_lib.h"
 #include "gemm_kernel.h"
 #include "pool.h"
+#include "slots.h"
 #include "vectors.h"
 #include "../../core/int64.h"
 
@@ -32,12 +33,17 @@ typedef struct work {
     int64_t first, last;          /* columns all of whose taps read inside */
     float *partials;              /* weight gradient: taps of each run of images */
     int64_t images, parts;
+    const float *bias;
+    bool narrow;       /* operands are 16 bits wide: floats in a slot of each thread */
+    int64_t wide_from; /* floats of a slot that operands have; results behind them */
+    tn_slots *slots;
 } work;
 
 /* Rows of one image's gradient, and the channels of it and the weights that are under way. */
 typedef struct band {
     int64_t image, first, last, ch;
     float *taps;
+    const float *x, *gy; /* of the image */
     masks counts; /* lanes of channels that the vectors before have not counted: the last one reaches back */
 } band;
 
@@ -45,32 +51,31 @@ typedef struct band {
 
 /* `count` vectors of channels, from ch on, of `side` pixels side by side; of more than one, no tap reads
  * outside. */
-BODY pixels(const int count, const int side, const work *v, int64_t image, int64_t row, int64_t col,
-            int64_t ch)
+BODY pixels(const int count, const int side, const work *v, const float *image, float *line, int64_t row,
+            int64_t col, int64_t ch)
 {
     const tn_conv2d_desc *c = v->c;
-    const float *from = (const float *)c->in0 + image * v->from_h * v->from_w * c->c + ch;
-    float *to = (float *)c->out + ((image * v->h + row) * v->w + col) * c->c + ch;
+    const float *from = image + ch;
+    float *to = line + col * c->c + ch;
     lanes sum[SIDE][BLOCK / LANES];
     UNROLL for (int i = 0; i < side; i++)
     {
         UNROLL for (int b = 0; b < count; b++)
         {
-            sum[i][b] =
-                c->bias ? ((const lanes *)(const void *)((const float *)c->bias + ch))[b] : (lanes){0};
+            sum[i][b] = v->bias ? ((const lanes *)(const void *)(v->bias + ch))[b] : (lanes){0};
         }
     }
     for (int64_t r = 0; r < c->kh; r++) {
         const int64_t y = tn_conv2d_tap(c, 0, row, r);
         if (y < 0) continue;
-        const float *line = from + y * v->from_w * c->c;
+        const float *read = from + y * v->from_w * c->c;
         for (int64_t s = 0; s < c->kw; s++) {
             const lanes *w = (const void *)(v->taps + (r * c->kw + s) * c->c + ch);
             const int64_t *x = v->column + col * c->kw + s;
             if (side == 1 && *x < 0) continue;
             UNROLL for (int i = 0; i < side; i++)
             {
-                const lanes *p = (const void *)(line + x[i * c->kw]);
+                const lanes *p = (const void *)(read + x[i * c->kw]);
                 UNROLL for (int b = 0; b < count; b++)
                 {
                     sum[i][b] += p[b] * w[b];
@@ -88,16 +93,16 @@ BODY pixels(const int count, const int side, const work *v, int64_t image, int64
     }
 }
 
-BODY row_of(const int count, const work *v, int64_t image, int64_t row, int64_t ch)
+BODY row_of(const int count, const work *v, const float *image, float *line, int64_t row, int64_t ch)
 {
     const bool wide = v->last - v->first >= SIDE;
     for (int64_t col = 0; col < v->w;) {
         if (wide && v->first <= col && col < v->last) {
             col = tn_min64(col, v->last - SIDE); /* some twice rather than one by one */
-            pixels(count, SIDE, v, image, row, col, ch);
+            pixels(count, SIDE, v, image, line, row, col, ch);
             col += SIDE;
         } else {
-            pixels(count, 1, v, image, row, col++, ch);
+            pixels(count, 1, v, image, line, row, col++, ch);
         }
     }
 }
@@ -119,8 +124,8 @@ BODY taps_of(const int count, const int side, const work *v, const band *at, int
     for (int64_t row = at->first; row < at->last; row++) {
         const int64_t y = tn_conv2d_tap(c, 0, row, r);
         if (y < 0) continue;
-        const float *gy = (const float *)c->in1 + ((at->image * c->oh + row) * c->ow + begin) * c->c + at->ch;
-        const float *line = (const float *)c->in0 + (at->image * c->h + y) * c->w * c->c + at->ch;
+        const float *gy = at->gy + (row * c->ow + begin) * c->c + at->ch;
+        const float *line = at->x + y * c->w * c->c + at->ch;
         const int64_t *x = v->column + begin * c->kw + s;
         for (int64_t col = begin; col < end; col++, gy += c->c, x += c->kw) {
             if (side == 1 && *x < 0) continue;
@@ -161,26 +166,64 @@ BODY weights(const int count, const work *v, const band *at)
     }
 }
 
+/* Rows [begin, end) of one image, of results at `to`. */
+BODY rows_of(const work *v, const float *image, float *to, int64_t begin, int64_t end)
+{
+    const int64_t all = v->c->c;
+    for (int64_t row = begin; row < end; row++, to += v->w * all) {
+        int64_t ch = 0;
+        for (; ch + BLOCK <= all; ch += BLOCK) row_of(BLOCK / LANES, v, image, to, row, ch);
+        for (; ch + 2 * LANES <= all; ch += 2 * LANES) row_of(2, v, image, to, row, ch);
+        for (; ch < all; ch += LANES)
+            row_of(1, v, image, to, row, tn_min64(ch, all - LANES)); /* some twice, if they do not fit */
+    }
+}
+
 BODY rows(const work *v, int64_t begin, int64_t end)
 {
-    for (int64_t i = begin; i < end; i++) {
-        int64_t ch = 0;
-        for (; ch + BLOCK <= v->c->c; ch += BLOCK) row_of(BLOCK / LANES, v, i / v->h, i % v->h, ch);
-        for (; ch + 2 * LANES <= v->c->c; ch += 2 * LANES) row_of(2, v, i / v->h, i % v->h, ch);
-        for (; ch < v->c->c; ch += LANES)
-            row_of(1, v, i / v->h, i % v->h,
-                   tn_min64(ch, v->c->c - LANES)); /* some twice, if they do not fit */
+    const tn_conv2d_desc *c = v->c;
+    const int64_t size = v->from_h * v->from_w * c->c, line = v->w * c->c, wide = v->from_w * c->c;
+    const int mine = v->narrow ? tn_take_slot(v->slots) : 0;
+    for (int64_t i = begin, stop; i < end; i = stop) {
+        const int64_t image = i / v->h, first = i % v->h;
+        stop = tn_min64(end, (image + 1) * v->h);
+        if (!v->narrow) {
+            rows_of(v, (const float *)c->in0 + image * size, (float *)c->out + i * line, first,
+                    first + stop - i);
+            continue;
+        }
+        int64_t y0 = v->from_h, y1 = 0; /* rows that are read */
+        for (int64_t q = 0; q < (stop - i) * c->kh; q++) {
+            const int64_t y = tn_conv2d_tap(c, 0, first + q / c->kh, q % c->kh);
+            if (y >= 0) y0 = tn_min64(y0, y), y1 = tn_max64(y1, y + 1);
+        }
+        float *from = tn_slot(v->slots, mine), *to = from + v->wide_from;
+        if (y1 > y0)
+            tn_widen_floats(c->dtype, (const uint16_t *)c->in0 + image * size + y0 * wide, from,
+                            (y1 - y0) * wide);
+        rows_of(v, from - (y1 > y0 ? y0 * wide : 0), to, first, first + stop - i);
+        tn_narrow_floats(c->dtype, to, (uint16_t *)c->out + i * line, (stop - i) * line);
     }
+    if (v->narrow) tn_give_slot(v->slots, mine);
 }
 
 BODY runs(const work *v, int64_t begin, int64_t end)
 {
     const tn_conv2d_desc *c = v->c;
+    const int64_t x = c->h * c->w * c->c, y = c->oh * c->ow * c->c;
+    const int mine = v->narrow ? tn_take_slot(v->slots) : 0;
     for (int64_t i = begin; i < end; i++) {
         float *taps = v->partials + i * c->kh * c->kw * c->c;
         memset(taps, 0, (size_t)(c->kh * c->kw * c->c) * sizeof *taps);
         band at = {.image = i * v->images, .taps = taps, .counts = (masks){0} - 1};
         for (; at.image < tn_min64(c->n, (i + 1) * v->images); at.image++) {
+            at.x = (const float *)c->in0 + at.image * x, at.gy = (const float *)c->in1 + at.image * y;
+            if (v->narrow) {
+                float *wide = tn_slot(v->slots, mine);
+                tn_widen_floats(c->dtype, (const uint16_t *)c->in0 + at.image * x, wide, x);
+                tn_widen_floats(c->dtype, (const uint16_t *)c->in1 + at.image * y, wide + x, y);
+                at.x = wide, at.gy = wide + x;
+            }
             for (at.first = 0; at.first < c->oh; at.first = at.last) {
                 at.last = tn_min64(c->oh, at.first + BAND);
                 at.ch = 0;
@@ -195,6 +238,7 @@ BODY runs(const work *v, int64_t begin, int64_t end)
             }
         }
     }
+    if (v->narrow) tn_give_slot(v->slots, mine);
 }
 
 #define COMPILED(name, target)                                                                               \
@@ -229,63 +273,34 @@ bool tn_conv2d_is_depthwise(const tn_conv2d_desc *c)
     return c->dtype != TN_F64 && c->groups == c->c && c->oc == c->c && c->c >= LANES;
 }
 
-/* n numbers of 16 bits to floats, or floats to them. */
-typedef struct change {
-    tn_dtype dtype;
-    const void *from;
-    void *to;
-    bool narrows;
-} change;
-
-static void run_change(void *arg, int64_t begin, int64_t end)
-{
-    const change *g = arg;
-    if (g->narrows)
-        tn_narrow_floats(g->dtype, (const float *)g->from + begin, (uint16_t *)g->to + begin, end - begin);
-    else
-        tn_widen_floats(g->dtype, (const uint16_t *)g->from + begin, (float *)g->to + begin, end - begin);
-}
-
-/* Of 16 bits: by way of floats. There is little to compute, and each number is read several times. */
-static int widened(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_errbuf *err)
-{
-    enum { CHANGED = 1 << 16, OPERANDS = 4 };
-    const int64_t x = c->n * c->h * c->w * c->c, y = c->n * c->oh * c->ow * c->c, w = c->kh * c->kw * c->c;
-    const bool back = c->pass == TN_CONV_DATA_GRAD, wgrad = c->pass == TN_CONV_WEIGHT_GRAD;
-    const int64_t n[OPERANDS] = {back ? y : x, wgrad ? y : w, c->bias ? c->c : 0, back ? x : wgrad ? w : y};
-    const void *from[OPERANDS] = {c->in0, c->in1, c->bias, NULL};
-    float *at = tn_cpu_scratch(lib, TN_SCRATCH_WIDE, (size_t)(n[0] + n[1] + n[2] + n[3]) * sizeof *at);
-    if (!at) return tn_err(err, TN_E_NOMEM, "conv2d: no memory for a depthwise convolution in f32");
-    float *wide[OPERANDS];
-    for (int i = 0; i < OPERANDS; at += n[i++]) {
-        wide[i] = at;
-        change g = {.dtype = c->dtype, .from = from[i], .to = at};
-        if (from[i]) tn_pool_run(pool, run_change, &g, n[i], CHANGED);
-    }
-    tn_conv2d_desc f = *c;
-    f.dtype = TN_F32, f.in0 = wide[0], f.in1 = wide[1], f.bias = c->bias ? wide[2] : NULL, f.out = wide[3];
-    const int s = tn_conv2d_depthwise(lib, pool, &f, err);
-    change g = {.dtype = c->dtype, .from = wide[3], .to = c->out, .narrows = true};
-    if (!s) tn_pool_run(pool, run_change, &g, n[3], CHANGED);
-    return s;
-}
-
 int tn_conv2d_depthwise(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_errbuf *err)
 {
-    if (c->dtype != TN_F32) return widened(lib, pool, c, err);
     const bool back = c->pass == TN_CONV_DATA_GRAD, wgrad = c->pass == TN_CONV_WEIGHT_GRAD;
-    const int64_t taps = c->kh * c->kw,
+    const int64_t taps = c->kh * c->kw, weights = taps * c->c, threads = tn_pool_threads(pool),
                   fewest = tn_max64(tn_ceil_div(c->n, PARTIALS), tn_ceil_div(PARTIAL_PIXELS, c->oh * c->ow));
+    tn_slots slots;
     work v = {.c = c,
               .h = back ? c->h : c->oh,
               .w = back ? c->w : c->ow,
               .from_h = back ? c->oh : c->h,
               .from_w = back ? c->ow : c->w,
-              .images = tn_min64(c->n, fewest)};
+              .images = tn_min64(c->n, fewest),
+              .bias = c->bias,
+              .narrow = c->dtype != TN_F32,
+              .slots = &slots};
     v.parts = wgrad ? tn_ceil_div(c->n, v.images) : 1;
-    float *scratch = tn_cpu_scratch(lib, TN_SCRATCH_SUM, (size_t)(v.parts * taps * c->c) * sizeof *scratch);
+    const int64_t grain = tn_max64(1, tn_min64(v.h, CHUNK / (v.w * weights)));
+    /* Of 16 bits, floats beside: weights and bias of all, rows or images of each thread. */
+    const int64_t read = tn_min64(v.from_h, back ? (grain + c->kh * c->dilation[0]) / c->stride[0] + 2
+                                                 : grain * c->stride[0] + c->kh * c->dilation[0]);
+    v.wide_from = wgrad ? c->h * c->w * c->c : read * v.from_w * c->c;
+    const int64_t floats = v.wide_from + (wgrad ? c->oh * c->ow : grain * v.w) * c->c;
+    float *scratch = tn_cpu_scratch(lib, TN_SCRATCH_SUM, (size_t)(v.parts * weights) * sizeof *scratch);
     int64_t *column = tn_cpu_scratch(lib, TN_SCRATCH_PACK, (size_t)(v.w * c->kw) * sizeof *column);
-    if (!scratch || !column)
+    if (!scratch || !column ||
+        (v.narrow &&
+         !tn_open_slots(&slots, lib, TN_SCRATCH_WIDE, (int)threads, floats * (int64_t)sizeof(float),
+                        (weights + c->c) * (int64_t)sizeof(float))))
         return tn_err(err, TN_E_NOMEM, "conv2d: no memory for the taps of a depthwise convolution");
     if (tn_pool_rehearses(pool)) return TN_OK;
     for (int64_t i = 0; i < v.w * c->kw; i++) {
@@ -299,17 +314,24 @@ int tn_conv2d_depthwise(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_d
         v.last++;
     if (back && c->stride[1] > 1) v.last = v.first;
     v.column = column, v.partials = scratch, v.taps = scratch;
+    float *wide = v.narrow ? tn_slot(&slots, slots.n) : NULL;
+    if (v.narrow && c->bias) {
+        tn_widen_floats(c->dtype, c->bias, wide + weights, c->c);
+        v.bias = wide + weights;
+    }
     if (!wgrad) {
-        const float *w = c->in1;
-        for (int64_t i = 0; i < taps * c->c; i++) scratch[i] = w[i % c->c * taps + i / c->c];
-        run(pool, &v, false, c->n * v.h, tn_max64(1, CHUNK / (v.w * taps * c->c)));
+        const float *w = v.narrow ? wide : c->in1;
+        if (v.narrow) tn_widen_floats(c->dtype, c->in1, wide, weights);
+        for (int64_t i = 0; i < weights; i++) scratch[i] = w[i % c->c * taps + i / c->c];
+        run(pool, &v, false, c->n * v.h, grain);
         return TN_OK;
     }
     run(pool, &v, true, v.parts, 1);
-    float *gw = c->out;
-    for (int64_t i = 0; i < taps * c->c; i++) {
-        for (int64_t q = 1; q < v.parts; q++) scratch[i] += scratch[q * taps * c->c + i];
+    float *gw = v.narrow ? wide : c->out;
+    for (int64_t i = 0; i < weights; i++) {
+        for (int64_t q = 1; q < v.parts; q++) scratch[i] += scratch[q * weights + i];
         gw[i % c->c * taps + i / c->c] = scratch[i];
     }
+    if (v.narrow) tn_narrow_floats(c->dtype, wide, c->out, weights);
     return TN_OK;
 }

@@ -191,8 +191,11 @@ static TARGET void NAME(copy)(T *d, int64_t ldd, const T *s, int64_t lds, int ro
             STORE(d + i * ldd + q, v);
         }
         for (; q + 4 <= w; q += 4) memcpy(d + i * ldd + q, s + i * lds + q, 4 * sizeof(T));
-        if (w & 2) memcpy(d + i * ldd + q, s + i * lds + q, 2 * sizeof(T));
-        if (w & 1) d[i * ldd + w - 1] = s[i * lds + w - 1];
+        if (w - q >= 2) {
+            memcpy(d + i * ldd + q, s + i * lds + q, 2 * sizeof(T));
+            q += 2;
+        }
+        if (q < w) d[i * ldd + q] = s[i * lds + q];
     }
 }
 
