@@ -207,8 +207,8 @@ static bool train(tn_session *s, const scene *sc, void *net, int k, const tn_bat
 
 static tn_session *open_session(const scene *sc, const char *cache)
 {
-    tn_session *s = tn_open(.device = TN_CPU, .mode = sc->mode, .seed = 3, .threads = 2, .cache_dir = cache,
-                            .log = take_log);
+    tn_session *s = tn_open(.device = TN_CPU, .mode = sc->mode, .precision = sc->precision, .seed = 3,
+                            .threads = 2, .cache_dir = cache, .log = take_log);
     if (s) return s;
     if (*me.error)
         judge(REFUSED, "open: %s", me.error);

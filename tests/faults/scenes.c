@@ -1,4 +1,5 @@
-/* scenes.c - a convolutional network and a transformer, in fused and eager mode, on data of their own. */
+/* scenes.c - a convolutional network and a transformer, in fused and eager mode, in f32 and bf16,
+ * on data of their own. */
 #include "scenes.h"
 
 #include <stdio.h>
@@ -74,10 +75,12 @@ static void gpt_step(tn_session *s, const scene_net *n, const tn_batch *b)
 }
 
 const scene scenes[] = {
-    {"cnn", TN_FUSED, cnn_init, cnn_step, cnn_logits},
-    {"gpt", TN_FUSED, gpt_init, gpt_step, gpt_logits},
-    {"cnn-eager", TN_EAGER, cnn_init, cnn_step, cnn_logits},
-    {NULL, TN_FUSED, NULL, NULL, NULL},
+    {"cnn", TN_FUSED, cnn_init, cnn_step, cnn_logits, TN_PRECISION_F32},
+    {"gpt", TN_FUSED, gpt_init, gpt_step, gpt_logits, TN_PRECISION_F32},
+    {"cnn-eager", TN_EAGER, cnn_init, cnn_step, cnn_logits, TN_PRECISION_F32},
+    {"cnn-bf16", TN_FUSED, cnn_init, cnn_step, cnn_logits, TN_PRECISION_BF16},
+    {"gpt-bf16", TN_FUSED, gpt_init, gpt_step, gpt_logits, TN_PRECISION_BF16},
+    {NULL, TN_FUSED, NULL, NULL, NULL, TN_PRECISION_F32},
 };
 
 /* ---- data ---- */

@@ -20,6 +20,7 @@ typedef struct scene {
     bool (*init)(tn_session *s, scene_net *net, const char *dir); /* false: an error */
     void (*step)(tn_session *s, const scene_net *net, const tn_batch *b);
     tn_classify_fn *classify;
+    tn_precision precision;
 } scene;
 extern const scene scenes[]; /* until one without a name */
 
