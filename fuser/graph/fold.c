@@ -153,15 +153,16 @@ static void fold_copy(fu_ctx *c, int v)
 }
 
 /* The epilogue that a library can apply to its result as it writes it, where t's op is one. */
-static tn_epilogue epilogue_of(const tn_tensor *t)
+static tn_epilogue epilogue_of(const fu_ctx *c, const tn_tensor *t)
 {
-    return t->dtype == TN_F32 ? (tn_epilogue)tn_op_get(t->op)->epilogue : TN_EPI_NONE;
+    const bool can = t->dtype == TN_F32 || (tn_dtype_is_half(t->dtype) && fu_can(c->target)->then);
+    return can ? (tn_epilogue)tn_op_get(t->op)->epilogue : TN_EPI_NONE;
 }
 
 static void fold_epilogue(fu_ctx *c, int v)
 {
     fu_node *n = &c->node[v];
-    tn_epilogue e = epilogue_of(n->t);
+    tn_epilogue e = epilogue_of(c, n->t);
     const tn_tensor *x = fu_value_of(c, n->t->in[0]);
     int p = e && !tn_node_written(n->t) ? only_for(c, x, v) : -1;
     if (p < 0 || x != c->node[p].t) return;

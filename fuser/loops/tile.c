@@ -284,7 +284,7 @@ static void mark_handed_over(fu_ctx *c)
         const tn_tensor *t = n->t;
         if (!n->live || n->kind != TN_KIND_GEMM || n->spared || n->into >= 0 || n->epilogue) continue;
         if (!tn_node_numel(t) || t->shape[t->ndim - 1] < COLUMNS || !t->in[0]->shape[t->ndim - 1] ||
-            (t->dtype != TN_F32 && t->dtype != TN_F64))
+            !tn_dtype_is_float(t->dtype))
             continue;
         struct fu_conv_tile *tile = tn_arena_alloc(&c->arena, sizeof *tile);
         if (!tile) return; /* a pass more is as right */

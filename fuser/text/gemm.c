@@ -164,8 +164,8 @@ static bool may_share(const tn_step *s)
 {
     enum { LEAST = 9, MOST = 128, ELEMENTS = 1 << 20 };
     const tn_gemm *g = &s->gemm;
-    return s->kind == TN_STEP_GEMM && g->dtype == TN_F32 && !g->batch_ndim && g->m >= LEAST && g->m <= MOST &&
-           g->n * g->k <= ELEMENTS;
+    return s->kind == TN_STEP_GEMM && tn_dtype_is_float(g->dtype) && g->dtype != TN_F64 && !g->batch_ndim &&
+           g->m >= LEAST && g->m <= MOST && g->n * g->k <= ELEMENTS;
 }
 
 static bool same_second(const tn_step *a, const tn_step *b)

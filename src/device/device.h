@@ -96,7 +96,8 @@ typedef struct tn_gemm {
     tn_epilogue epilogue;
     /* What goes on with A * B instead of its being written, handed each part as soon as it is done
      * (tn_tile), by threads at once; rows are counted through all entries of the batch. Then there are no c,
-     * bias and epilogue, k is at least 1 and dtype f32 or f64. NULL: C is written. */
+     * bias and epilogue, and k is at least 1; of 16 bits the sums are handed over as they are, in f32. NULL: C
+     * is written. */
     tn_kernel *then;
     const tn_args *args; /* for it */
     /* Not 0: several products of this run have this B and the same number, and a device may keep for the next

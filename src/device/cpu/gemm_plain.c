@@ -227,22 +227,20 @@ static void few_rows(const job *w, const void *a, const char *b, int64_t i0, int
                                   .relu = g->epilogue == TN_EPI_RELU});
 }
 
-/* Rows i .. i + rows of entry e that were summed aside, as they are stored: to C, which is the entry's, or to
- * what goes on with them. */
+/* Rows i .. i + rows of entry e that were summed aside: narrowed to C, which is the entry's, or as they are
+ * to what goes on with them. */
 static void hand_over(const job *w, const tn_args *args, tn_tile *part, int64_t e, int64_t i, int64_t rows,
                       const char *sums, char *c)
 {
     const tn_gemm *g = w->g;
-    _Alignas(64) uint16_t narrow[TN_GEMM_MAX_MR * TN_TILE_COLUMNS];
-    const bool narrows = w->es != w->cs;
-    for (int64_t r = 0; narrows && r < rows; r++)
+    if (w->then) {
+        part->at = sums;
+        w->then(args, e * g->m + i, e * g->m + i + rows);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++)
         tn_narrow_floats(g->dtype, sums + r * part->ld * (int64_t)w->cs,
-                         w->then ? (void *)(narrow + r * part->ld)
-                                 : c + ((i + r) * g->c_row + part->first) * (int64_t)w->es,
-                         part->last - part->first);
-    if (!w->then) return;
-    part->at = narrows ? (const void *)narrow : sums;
-    w->then(args, e * g->m + i, e * g->m + i + rows);
+                         c + ((i + r) * g->c_row + part->first) * (int64_t)w->es, part->last - part->first);
 }
 
 /* C[i0 .. i1, j0 .. j1) of batch entry e. */
