@@ -671,4 +671,16 @@ TEST(test_allocation_failures)
     }
 }
 
+/* Where the weight gradient of one pixel's window is a product of pairs of pixels, be they odd in number. */
+TEST(test_products_of_pixels)
+{
+    static const int wide[][16] = {{3, 9, 7, 90, 97, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1},
+                                   {1, 1, 1, 128, 64, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1},
+                                   {2, 20, 41, 96, 100, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1}};
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
+        check_pass(wide[i], TN_BF16, TN_CONV_WEIGHT_GRAD, false, false);
+        check_pass(wide[i], TN_F16, TN_CONV_WEIGHT_GRAD, false, false);
+    }
+}
+
 RUN_TESTS(NULL, NULL)

@@ -314,6 +314,32 @@ bool tn_conv2d_is_product(const tn_conv2d_desc *c)
            !(c->pad[0] | c->pad[1] | c->pad[2] | c->pad[3]);
 }
 
+/* Returns whether the weight gradient is one too: pairs of pixels are multiplied twice as fast as channels of
+ * f32. It is not cut into sums of some pixels each, so there have to be results enough for many threads. */
+static bool is_product_of_pairs(const tn_cpu_lib *lib, const tn_conv2d_desc *c)
+{
+    enum { RESULTS = 1 << 13, PIXELS = 1 << 18 };
+    return c->dtype == TN_BF16 && lib->impl != TN_CPU_PLAIN && tn_conv2d_is_product(c) &&
+           c->oc * c->c >= RESULTS && c->n * c->oh * c->ow <= PIXELS && tn_gemm_kernel_for(TN_BF16);
+}
+
+static int product_of_pixels(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_errbuf *err)
+{
+    const tn_gemm g = {.dtype = c->dtype,
+                       .m = c->oc,
+                       .n = c->c,
+                       .k = c->n * c->oh * c->ow,
+                       .a = c->in1,
+                       .b = c->in0,
+                       .c = c->out,
+                       .a_row = 1,
+                       .a_col = c->oc,
+                       .b_row = c->c,
+                       .b_col = 1,
+                       .c_row = c->c};
+    return tn_gemm_plain(lib, pool, &g, err);
+}
+
 static int product(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_errbuf *err)
 {
     const bool forward = c->pass == TN_CONV_FORWARD;
@@ -335,7 +361,9 @@ static int product(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *
 
 int tn_conv2d_plain(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_errbuf *err)
 {
-    if (c->pass == TN_CONV_WEIGHT_GRAD) return tn_conv2d_weights(lib, pool, c, err);
+    if (c->pass == TN_CONV_WEIGHT_GRAD)
+        return is_product_of_pairs(lib, c) ? product_of_pixels(lib, pool, c, err)
+                                           : tn_conv2d_weights(lib, pool, c, err);
     if (tn_conv2d_is_product(c)) return product(lib, pool, c, err);
     job v;
     tn_windows *w = &v.w;
