@@ -181,6 +181,56 @@ TEST(test_dtypes)
     check_case(TN_F64, 200, 300, 400, 1, 1, 96 | 1);
 }
 
+/* 16 bits, from views that begin at any number, be it half of a pair; odd extents, one of each; rows that are
+ * all alike and numbers far from 0, whose sums grow. */
+TEST(test_halves_of_hard_kinds)
+{
+    for (int i = 0; i < 90; i++) {
+        const tn_dtype d = i % 3 ? TN_BF16 : TN_F16;
+        const int64_t m = i % 7 ? 1 + up_to(60) : 1, n = i % 5 ? 1 + up_to(90) : 1,
+                      k = i % 11 ? 1 + up_to(900) : 1;
+        operands o = make(d, m, n, k + 1, 1, 1 + i % 2, (int)up_to(8) | (int)up_to(4) << 5);
+        o.g.k = k;
+        o.g.a = (const char *)o.a + o.g.a_col * 2, o.g.b = (const char *)o.b + o.g.b_row * 2;
+        for (int64_t q = 0; i % 4 == 1 && q < o.a_size; q++) set(d, o.a, q, 8 + get(d, o.a, q) / 32);
+        for (int64_t q = 0; i % 4 == 2 && q < o.b_size; q++) set(d, o.b, q, -0.75);
+        char name[100];
+        snprintf(name, sizeof name, "%s %dx%dx%d, kind %d", tn_dtype_name(d), (int)m, (int)n, (int)k, i % 4);
+        same_bits(call, judge, &o, o.c, (size_t)o.c_size * 2, name);
+        drop(&o);
+    }
+}
+
+/* A processor that multiplies pairs takes denormals for 0: no result is larger for that, nor of another sign.
+ */
+TEST(test_denormals_of_bf16)
+{
+    operands o = make(TN_BF16, 20, 40, 33, 1, 1, 0);
+    for (int64_t q = 0; q < o.a_size; q++) set(TN_BF16, o.a, q, (double)(1 + q % 100) * 0x1p-133);
+    for (int64_t q = 0; q < o.b_size; q++) set(TN_BF16, o.b, q, 1);
+    tn_cpu_lib *lib;
+    tn_pool *pool;
+    assert_int_equal(tn_cpu_lib_open(&lib), TN_OK);
+    assert_int_equal(tn_pool_open(2, &pool), TN_OK);
+    for (int im = 0; im < IMPLS; im++) {
+        tn_cpu_lib_prefer(lib, impls[im]);
+        memset(o.c, 0xA5, (size_t)o.c_size * 2);
+        assert_int_equal(tn_cpu_gemm(lib, pool, &o.g, NULL, NULL), TN_OK);
+        for (int64_t i = 0; i < 20; i++) {
+            double sum = 0;
+            for (int64_t p = 0; p < 33; p++) sum += get(TN_BF16, o.a, i * o.g.a_row + p);
+            for (int64_t j = 0; j < 40; j++) {
+                const double got = get(TN_BF16, o.c, i * o.g.c_row + j);
+                assert_true(got >= 0 && got <= sum * (1 + 0x1p-7));
+                if (impls[im] == TN_CPU_PLAIN) assert_true(got >= sum * (1 - 0x1p-7));
+            }
+        }
+    }
+    tn_cpu_lib_close(lib);
+    tn_pool_close(pool);
+    drop(&o);
+}
+
 typedef struct fixture {
     tn_cpu_lib *lib;
     tn_pool *pool;
