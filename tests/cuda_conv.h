@@ -25,8 +25,10 @@
 typedef struct tiling {
     int bm, bn, warps_m, warps_n, bk_words, stages;
 } tiling;
-static const tiling tilings[] = {
-    {32, 32, 2, 1, 16, 3}, {64, 32, 2, 1, 32, 4}, {32, 64, 1, 4, 16, 2}, {64, 64, 2, 2, 16, 3}};
+static const tiling tilings[] = {{32, 32, 2, 1, 16, 3},   {64, 32, 2, 1, 32, 4},   {32, 64, 1, 4, 16, 2},
+                                 {64, 64, 2, 2, 16, 3},   {128, 128, 8, 1, 32, 4}, {128, 256, 8, 1, 32, 3},
+                                 {256, 128, 8, 1, 32, 4}, {192, 256, 12, 1, 32, 4}};
+enum { WARPGROUPS = 4 }; /* the first of the tilings that are by them */
 
 typedef struct test_case {
     tn_conv2d_desc d;

@@ -16,7 +16,7 @@
 
 /* For both GPUs, or turn and turn about: for one of them each batch of kernels. What NVRTC says does not
  * depend on how the test was built: the sanitized build writes all kernels and does not ask. */
-static const char *const arch[] = {"sm_90", "sm_80"};
+static const char *const arch[] = {"sm_90a", "sm_80"};
 #if defined(TN_ASAN)
 enum { N_ARCH = 0 };
 #else

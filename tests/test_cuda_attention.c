@@ -646,7 +646,8 @@ static int compile_combination(const nvrtc *n, int at, int crowds, int *bad)
 TEST(test_registers)
 {
     enum { MOST = 64 };
-    static const int always[] = {16 + 1, 11 * 16 + 8 + 3, 192 + 16 + 2, 16 + 4 + 3, 10 * 16 + 4 + 3};
+    static const int always[] = {16 + 1,     11 * 16 + 8 + 3, 192 + 16 + 2,
+                                 16 + 4 + 3, 8 * 16 + 1,      10 * 16 + 4 + 3};
     nvrtc n;
     int compiled = 0, bad = 0;
     memset(&n, 0, sizeof n);

@@ -49,6 +49,42 @@ CUDA_TEST(drawn_with_prologue)
     draw_cases(true);
 }
 
+/* By the products of warpgroups: what tiles are that large for is not, so that most of a tile is border; some
+ * images have several. */
+CUDA_TEST(warpgroups)
+{
+    sim.set("shared-most", 227 << 10);
+    tn_device *d = device_open();
+    cases l = {.n = 0};
+    int of[4] = {0}, prologues = 0, stats = 0, splits = 0;
+    seed = 61;
+    for (int pass = 0; pass < 3; pass++)
+        for (int kind = 0; kind < 4; kind++)
+            for (int i = 0, tries = 0; i < (full ? 30 : 6) && tries < 1000; tries++) {
+                test_case c = draw((tn_conv_pass)pass, kind, (int)below(4));
+                if (c.d.dtype == TN_F32) break;
+                if (below(2)) c.d.n = 2, c.d.h = 8 + below(8), c.d.w = 9 + below(8);
+                if (below(2))
+                    c.d.c = c.d.groups * (32 + 8 * below(8)), c.d.oc = c.d.groups * (64 + 8 * below(12));
+                c.prologue = pass != 1 && below(3) == 0;
+                c.stats = pass == 0 && below(3) == 0;
+                c.splits = below(3) ? 1 : 2 + below(3);
+                const int size = (int)below(4);
+                c.tiling = WARPGROUPS + size;
+                if (small_groups(&c.d) || (c.d.groups > 1 && c.d.groups == c.d.c)) continue;
+                if (c.prologue && (size == 3 || (pass == 0 && c.splits > 1)))
+                    continue; /* have no room for one */
+                if (!add(&l, &d->target, c)) continue;
+                assert_true(l.c[l.n - 1].tile.wgmma);
+                i++, of[size]++;
+                prologues += c.prologue, stats += c.stats, splits += l.c[l.n - 1].tile.splits > 1;
+            }
+    for (int i = 0; i < 4; i++) assert_true(of[i] > 1);
+    assert_true(l.n >= 36 && prologues > 2 && stats > 2 && splits > 2);
+    run_cases(d, &l);
+    device_close(d);
+}
+
 CUDA_TEST(by_hand)
 {
     run_corners(full, 99, false);
@@ -156,8 +192,9 @@ CUDA_TEST(chosen)
 
 /* ---- what is planted ---- */
 
-#define WAIT    "        tn_copy_wait<STAGES - 2>();\n"
+#define WAIT    "        tn_copy_wait<AHEAD - 1>();\n"
 #define APPLY   "        transform(a, p, s, shared + reading * STAGE, (begin + i) * BK);\n"
+#define SHOW    "        show();\n"
 #define BARRIER "        __syncthreads(); /* buffer i is there"
 #define AWAITED "that a cp.async is to fill"
 
@@ -165,11 +202,11 @@ CUDA_TEST(chosen)
 static const char RIGHT[] = "right", OTHERS[] = "others";
 static const struct {
     const char *from, *to, *why;
-    bool prologue; /* else K in two parts */
+    int of; /* 0 K in two parts, 1 a prologue, 2 by warpgroups */
 } plants[] = {
-    {"tn_copy_wait<STAGES - 2>();", "", AWAITED, false},
-    {"tn_copy_wait<STAGES - 2>();", "tn_copy_wait<STAGES - 1>();", AWAITED, false},
-    {"__syncthreads(); /* buffer i is there", "/* buffer i is there", "shared memory", false},
+    {"tn_copy_wait<AHEAD - 1>();", "", AWAITED, 0},
+    {"tn_copy_wait<AHEAD - 1>();", "tn_copy_wait<AHEAD>();", AWAITED, 0},
+    {"__syncthreads(); /* buffer i is there", "/* buffer i is there", "shared memory", 0},
     /* what tn_arrive_last does, but for the fence before the ticket */
     {"    if (!tn_arrive_last(&a.ticket[p.tile], splits)) return false;\n",
      "    __shared__ uint32_t last;\n"
@@ -181,14 +218,20 @@ static const struct {
      "    __syncthreads();\n"
      "    if (!last) return false;\n"
      "    __threadfence();\n",
-     "race", false},
-    {APPLY, APPLY, RIGHT, true},
+     "race", 0},
+    {APPLY, APPLY, RIGHT, 1},
     {"(s.offset[at] + down * p.width + right) : -1;", "(s.offset[at] + down * p.width + right) : 0;", OTHERS,
-     true}, /* a border that is put through */
+     1}, /* a border that is put through */
     {WAIT "#if defined(PROLOGUE)\n" APPLY "#endif\n", "#if defined(PROLOGUE)\n" APPLY "#endif\n" WAIT,
-     AWAITED, true},
-    {APPLY "#endif\n" BARRIER, "#endif\n" BARRIER " */\n" APPLY "/*", "shared memory",
-     true}, /* others read it */
+     AWAITED, 1},
+    {APPLY "#endif\n" SHOW BARRIER, "#endif\n" SHOW BARRIER " */\n" APPLY "/*", "shared memory",
+     1}, /* others read it */
+    {"        show();\n", "", "no fence.proxy.async", 2},
+    {"    tn_wgmma_wait<1>();\n", "", OTHERS, 2},
+    {"    tn_wgmma_wait<1>();\n", "    tn_wgmma_wait<2>();\n", AWAITED, 2},
+    {"    settle(sum);\n", "", "before its wgmma were waited for", 2},
+    {"((chunk ^ row) & 7); /* panels", "((chunk + row) & 7); /* panels", OTHERS, 2},
+    {"AHEAD = STAGES - 1 - WGMMA", "AHEAD = STAGES - 1", AWAITED, 2},
 };
 
 TEST(what_is_planted_is_found)
@@ -201,16 +244,18 @@ TEST(what_is_planted_is_found)
         tn_errbuf err = {""};
         float out[N];
         double sum[N] = {0}, magnitude[N] = {0};
-        test_case c = {.splits = 2 - plants[k].prologue, .prologue = plants[k].prologue, .whole = true};
+        test_case c = {.splits = plants[k].of ? 1 : 2, .prologue = plants[k].of == 1, .whole = true};
         seed = 9;
-        c.d = conv_desc(TN_F32, TN_CONV_FORWARD, 1, 8, 24, 8, 3);
+        const tn_dtype dtype = plants[k].of == 2 ? TN_F16 : TN_F32;
+        if (plants[k].of == 2) c.tiling = WARPGROUPS;
+        c.d = conv_desc(dtype, TN_CONV_FORWARD, 1, 8, plants[k].of == 2 ? 56 : 24, 8, 3);
         assert_true(add(&l, &d->target, c));
         c = l.c[0];
         char *changed = with_fault(c.tile.text, plants[k].from, plants[k].to);
         free(l.c[0].text);
         l.c[0].text = text_of(&c, c.name, changed);
         compile(d, &l);
-        numbers a = make(d, TN_F32, elements(&c.d, 0), true), b = make(d, TN_F32, elements(&c.d, 1), true);
+        numbers a = make(d, dtype, elements(&c.d, 0), true), b = make(d, dtype, elements(&c.d, 1), true);
         before f = make_before(d, &c);
         put_before(&c, &f, &a);
         oracle(&c.d, a.value, b.value, sum, magnitude);

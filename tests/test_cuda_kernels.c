@@ -56,7 +56,7 @@ TEST(test_compile)
     assert_int_equal(compiled, N_ARCH * (4 + 4 + 4 + 7));
 }
 
-enum { ROWS = 793 };
+enum { ROWS = 843 };
 
 static table_family *const families[] = {conv_row, direct_row, attention_row};
 
@@ -70,11 +70,11 @@ TEST(test_tensor_cores)
             char what[144];
             snprintf(what, sizeof what, "%s, %s, %s", row.kernel, row.dtype, row.tile);
             rows += row.text != NULL;
-            for (int a = 0; a < N_ARCH && row.text && row.tested; a++, compiled++)
+            for (int a = row.wgmma; a < N_ARCH && row.text && row.tested; a++, compiled++)
                 check(what, row.text, arch[a]);
             free(row.text);
         }
-    assert_int_equal(compiled, N_ARCH * (13 + 6));
+    assert_int_equal(compiled, N_ARCH ? 2 * (13 + 6) + 3 : 0);
     assert_int_equal(rows, ROWS); /* that `make cuda-kernels` compiles */
 }
 

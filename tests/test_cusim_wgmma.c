@@ -128,6 +128,7 @@ static void products(rig *r, int n, bool f16, bool registers, const layout *la, 
             for (int i = 0; i < 8; i++)
                 memory[A_AT / 2 + t * 8 + i] =
                     a[t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8][t % 4 * 2 + i % 2 + i / 4 * 8];
+    const char *a_turned = registers ? "" : la->turned ? ", true" : ", false";
     snprintf(what, sizeof what, "n %d, f16 %d, registers %d, a of mode %d, b of mode %d turned %d", n, f16,
              registers, la->mode, lb->mode, lb->turned);
     snprintf(
@@ -143,9 +144,9 @@ static void products(rig *r, int n, bool f16, bool registers, const layout *la, 
         "    const uint32_t own[4] = {s[threadIdx.x * 4], s[threadIdx.x * 4 + 1], s[threadIdx.x * 4 + 2],\n"
         "                             s[threadIdx.x * 4 + 3]};\n"
         "    tn_wgmma_open();\n"
-        "    tn_wgmma_%s<false, %s>(d, %s, right);\n"
+        "    tn_wgmma_%s<false%s, %s>(d, %s, right);\n"
         "    tn_wgmma_close();\n"
-        "    tn_wgmma_%s<true, %s>(d, %s, right);\n"
+        "    tn_wgmma_%s<true%s, %s>(d, %s, right);\n"
         "    tn_wgmma_close();\n"
         "    tn_wgmma_wait<1>();\n"
         "    tn_wgmma_wait<0>();\n"
@@ -153,8 +154,8 @@ static void products(rig *r, int n, bool f16, bool registers, const layout *la, 
         "    for (int i = 0; i < %d; i++) ((float *)a.y)[threadIdx.x * %d + i] = d[i / 4][i %% 4];\n"
         "}\n",
         SHARED / 4, n / 8, la->mode, stride[0] >> 4, leading[0] >> 4, A_AT >> 4, lb->mode, stride[1] >> 4,
-        leading[1] >> 4, B_AT >> 4, f16 ? "f16" : "bf16", lb->turned ? "true" : "false",
-        registers ? "own" : "left", f16 ? "f16" : "bf16", lb->turned ? "true" : "false",
+        leading[1] >> 4, B_AT >> 4, f16 ? "f16" : "bf16", a_turned, lb->turned ? "true" : "false",
+        registers ? "own" : "left", f16 ? "f16" : "bf16", a_turned, lb->turned ? "true" : "false",
         registers ? "own" : "left", n / 2, n / 2);
     if (run(r, body, THREADS, memory, y)) fail_msg("%s: %s", what, r->sim.report());
     static bool taken[THREADS * MOST_N / 2];
@@ -176,13 +177,15 @@ static void products(rig *r, int n, bool f16, bool registers, const layout *la, 
 SIM_TEST(layouts)
 {
     /* a's and b's atoms stand apart: no stride is another by chance */
-    static const layout left[] = {
-        {0, false, {512, 256}}, {1, false, {2048, 0}}, {2, false, {1024, 0}}, {3, false, {512, 0}}};
+    static const layout left[] = {{0, false, {512, 256}}, {1, false, {2048, 0}},  {2, false, {1024, 0}},
+                                  {3, false, {512, 0}},   {0, true, {256, 8192}}, {1, true, {0, 2048}},
+                                  {2, true, {1024, 512}}, {3, true, {512, 4096}}};
     static const layout right[] = {{0, false, {512, 256}},  {1, false, {3072, 0}},  {2, false, {1536, 0}},
                                    {3, false, {256, 0}},    {0, true, {256, 8192}}, {1, true, {4096, 1024}},
                                    {2, true, {1024, 8192}}, {3, true, {2048, 256}}};
     for (int n = 64; n <= 128; n += 64)
-        for (int b = 0; b < 8; b++) products(r, n, (b + n / 64) % 2, b % 3 == 2, &left[b % 4], &right[b]);
+        for (int b = 0; b < 8; b++)
+            products(r, n, (b + n / 64) % 2, b % 3 == 2, &left[(b + n / 16) % 8], &right[b]);
     products(r, 128, false, true, &left[1], &right[5]);
     products(r, 64, true, true, &left[1], &right[1]);
 }
@@ -219,7 +222,7 @@ SIM_TEST(panels)
     "    const uint64_t left = tn_panel(s, 0), right = tn_panel(s + 8192, 0);\n"                             \
     "    for (int i = threadIdx.x; i < 16384; i += blockDim.x) s[i] = 0;\n"
 #define READY   "    tn_wgmma_show();\n    __syncthreads();\n    tn_wgmma_open();\n"
-#define PRODUCT "    tn_wgmma_bf16<true, false>(d, left, right);\n"
+#define PRODUCT "    tn_wgmma_bf16<true, false, false>(d, left, right);\n"
 #define DONE    "    tn_wgmma_close();\n    tn_wgmma_wait<0>();\n"
 #define END     "    a.y[threadIdx.x] = __float_as_uint(d[0][0]);\n}\n"
 
@@ -256,12 +259,14 @@ SIM_TEST(faults_are_found)
                      "    if (threadIdx.x / 32 != 1) { " PRODUCT " }\n" DONE END,
          "asked for"},
         {128,
-         BEGIN READY "    tn_wgmma_bf16<true, false>(d, left, right + (threadIdx.x / 64) * 64);\n" DONE END,
+         BEGIN READY
+         "    tn_wgmma_bf16<true, false, false>(d, left, right + (threadIdx.x / 64) * 64);\n" DONE END,
          "ask for different wgmma"},
         {128, BEGIN READY "    if (threadIdx.x == 7) return;\n" PRODUCT DONE END, "for all lanes of a warp"},
-        {128, BEGIN READY "    tn_wgmma_bf16<true, false>(d, left, right | (uint64_t)1 << 49);\n" DONE END,
+        {128,
+         BEGIN READY "    tn_wgmma_bf16<true, false, false>(d, left, right | (uint64_t)1 << 49);\n" DONE END,
          "base offset"},
-        {128, BEGIN READY "    tn_wgmma_bf16<true, false>(d, left, right + 4096);\n" DONE END,
+        {128, BEGIN READY "    tn_wgmma_bf16<true, false, false>(d, left, right + 4096);\n" DONE END,
          "where none is"},
     };
     for (size_t i = 0; i < sizeof fault / sizeof *fault; i++) {

@@ -31,7 +31,8 @@ enum {
 
 /* The throughput of a multiprocessor per clock: multiply-adds of 16-bit elements (half as many of TF32),
  * bytes from shared memory, bytes from L2, and bytes of device memory. */
-static const double mma_per_clock = 1024, shared_per_clock = 128, l2_per_clock = 28, memory_per_clock = 14;
+static const double mma_per_clock = 1024, wgmma_per_clock = 2048, shared_per_clock = 128, l2_per_clock = 28,
+                    memory_per_clock = 14;
 static const double barrier_clocks = 40, start_clocks = 1500, warps_that_hide = 8;
 
 typedef struct shape {
@@ -179,7 +180,8 @@ static int64_t shared_of(const struct fu_conv_tile *o, const shape *s, bool stat
 static int64_t resident(const struct fu_conv_tile *o, const shape *s, const tn_target *t)
 {
     const int threads = o->warps_m * o->warps_n * 32;
-    const int registers = o->bm * o->bn / threads + (s->forward ? 110 : 180); /* sums, and the rest */
+    const int rest = !o->wgmma ? (s->forward ? 110 : 180) : threads > 256 ? 40 : 64; /* beside the sums */
+    const int registers = o->bm * o->bn / threads + rest;
     int64_t blocks = t->l1_bytes / (o->grid.shared + BLOCK_SHARED);
     blocks = tn_min64(blocks, t->max_threads / threads);
     return tn_min64(blocks, REGISTERS / ((int64_t)threads * (registers < 255 ? registers : 255)));
@@ -191,15 +193,25 @@ static int64_t resident(const struct fu_conv_tile *o, const shape *s, const tn_t
  */
 static double issued(const struct fu_conv_tile *o, const shape *s)
 {
-    enum { LOOP = 30, ROUND = 2, SPLIT = 5, COPY_A = 15, COPY_B = 15, COPY_WINDOWS = 26, COPY_TAPS = 61 };
+    enum {
+        LOOP = 30,
+        LOOP_WGMMA = 80,
+        ROUND = 2,
+        SPLIT = 5,
+        COPY_A = 15,
+        COPY_B = 15,
+        COPY_WINDOWS = 26,
+        COPY_TAPS = 61
+    };
     const double m = o->bm / o->warps_m / 16, n = o->bn / o->warps_n / 8, threads = o->grid.threads;
     const double steps = o->bk * s->size / 32.0, words = 4 * m + 2 * n;
     const bool wide = s->size == 4, a_turned = wide && s->weights, b_turned = wide && !s->forward;
-    const double loads = (a_turned ? 4 : 1) * m + (b_turned ? 4 : 1) * n / 2;
+    const double loads = o->wgmma ? 0 : (a_turned ? 4 : 1) * m + (b_turned ? 4 : 1) * n / 2;
     const double parts = !wide ? 0 : o->products == 3 ? SPLIT : ROUND;
     const double copy_b = s->forward ? COPY_B : s->weights ? COPY_WINDOWS : COPY_TAPS;
-    return steps * (m * n * o->products + loads + words * parts) + LOOP +
-           (COPY_A * o->bm / o->vec_a + copy_b * o->bn / o->vec_b) * o->bk / threads;
+    const double copies = (COPY_A * o->bm / o->vec_a + copy_b * o->bn / o->vec_b) * o->bk / threads;
+    if (o->wgmma) return steps * m * (o->bn / 128.0) + LOOP_WGMMA + copies;
+    return steps * (m * n * o->products + loads + words * parts) + LOOP + copies;
 }
 
 static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
@@ -219,8 +231,13 @@ static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
         return;
     }
     const double bm = o->bm, bn = o->bn, bk = o->bk, size = s->size;
-    const double mma = bm * bn * bk * o->products / (size == 4 ? mma_per_clock / 2 : mma_per_clock);
-    const double shared = (o->warps_n * bm + o->warps_m * bn) * bk * size / shared_per_clock;
+    const double mma = bm * bn * bk * o->products /
+                       (size == 4  ? mma_per_clock / 2
+                        : o->wgmma ? wgmma_per_clock
+                                   : mma_per_clock);
+    /* a warpgroup reads its rows for every 128 columns, and these for every 64 rows */
+    const double reads_a = o->wgmma ? bn / 128 : o->warps_n, reads_b = o->wgmma ? bm / 64 : o->warps_m;
+    const double shared = (reads_a * bm + reads_b * bn) * bk * size / shared_per_clock;
     const double l2 = (bm + bn) * bk * size / l2_per_clock;
     const double issue = issued(o, s) * o->warps_m * o->warps_n / 4;
     const struct {
@@ -231,7 +248,8 @@ static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
     for (int i = 0; i < 4; i++)
         if (takes[i].clocks > step) step = takes[i].clocks, o->bound = takes[i].name;
     const double buffers = (double)tn_ceil_div(tn_ceil_div(s->k, o->bk), o->splits);
-    double block = buffers * (step + barrier_clocks) + bm * bn * 4 / memory_per_clock;
+    const double written = o->wgmma ? size : 4; /* what is left waits for memory alone */
+    double block = buffers * (step + barrier_clocks) + bm * bn * written / memory_per_clock;
     const int64_t lives = resident(o, s, t), rounds = tn_ceil_div(o->grid.n, t->processors);
     const double warps = (double)(tn_min64(lives, rounds) * o->warps_m * o->warps_n);
     if (warps < warps_that_hide) block *= warps_that_hide / warps;
@@ -254,7 +272,7 @@ static void write_defines(const tn_conv2d_desc *d, bool stats, struct fu_conv_ti
              "#define PASS %d\n#define DTYPE %d\n#define PRODUCTS %d\n#define BM %d\n#define BN %d\n#define "
              "BK %d\n"
              "#define STAGES %d\n#define WARPS_M %d\n#define WARPS_N %d\n#define VEC_A %d\n#define VEC_B %d\n"
-             "#define SPLIT %d\n#define STATS %d\n#define EPI_VEC %d\n"
+             "#define SPLIT %d\n#define STATS %d\n#define EPI_VEC %d\n#define WGMMA %d\n"
              "#define CONV2D_JOIN_(a, b) a##b\n#define CONV2D_JOIN(a, b) CONV2D_JOIN_(a, b)\n"
              "#define SPACE CONV2D_JOIN(ENTRY, _space)\n#define tn_epilogue CONV2D_JOIN(ENTRY, _epilogue)\n"
              "#define tn_statistics CONV2D_JOIN(ENTRY, _statistics)\n"
@@ -264,13 +282,24 @@ static void write_defines(const tn_conv2d_desc *d, bool stats, struct fu_conv_ti
              : d->dtype == TN_F16 ? 2
                                   : 3,
              o->products, o->bm, o->bn, o->bk, o->stages, o->warps_m, o->warps_n, o->vec_a, o->vec_b,
-             o->splits > 1, stats, o->pack);
+             o->splits > 1, stats, o->pack, o->wgmma);
 }
 
 /* Of TF32, for one of what is multiplied. */
 static int products_of(const shape *s, const tn_target *t)
 {
     return s->size == 4 && !t->tf32 ? 3 : 1;
+}
+
+/* What a tile by warpgroups wants: elements of 16 bits on a GPU that has them, rows of 128 bytes in a buffer,
+ * copies of 16 bytes, and, with all registers of a processor for its sums, nothing beside a
+ * product. */
+static bool suits_wgmma(const struct fu_conv_tile *o, const shape *s, const tn_target *t, bool stats)
+{
+    const bool full = o->warps_m > 8;
+    return t->wgmma && s->size == 2 && o->bk == 64 && o->stages > 2 && o->vec_a == 8 && o->vec_b == 8 &&
+           o->bm % (16 * o->warps_m) == 0 && o->bn % 128 == 0 &&
+           !(full && (stats || o->splits > 1 || (!s->forward && !s->weights)));
 }
 
 static bool fill_in(const tn_conv2d_desc *d, const shape *s, const tn_target *t, bool stats,
@@ -293,7 +322,8 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *s, const tn_target *t,
         while (o->bn <= 32 && o->bn < 32 * s->out_each) o->bn *= 2;
         if (s->weights) o->pack = 1;
     }
-    if (!valid(o, s)) return false;
+    o->wgmma = !s->direct && o->warps_n == 1 && o->warps_m >= 8;
+    if (!valid(o, s) || (o->wgmma && !suits_wgmma(o, s, t, stats))) return false;
     const int64_t tiles_m = tn_ceil_div(s->m, o->bm), tiles_n = tn_ceil_div(s->n, o->bn);
     const int64_t tiles = tiles_m * tiles_n * s->groups * s->phases, sets = tn_ceil_div(tiles_m, STATS_TILES);
     const bool alone = s->direct && s->weights;
@@ -356,6 +386,7 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *s, const tn_target *t,
     o->before = tn_embed_text(TN_EMBED_PTX_CUH);
     o->text = tn_embed_text(s->multiplier ? TN_EMBED_DEPTHWISE_CU
                             : s->in_each  ? TN_EMBED_GROUPED_CU
+                            : o->wgmma    ? TN_EMBED_CONV2D_WGMMA_CU
                                           : TN_EMBED_CONV2D_CU);
     o->stats = stats;
     o->tuned = false;
@@ -385,11 +416,13 @@ bool fu_conv_tile_as(const tn_conv2d_desc *d, const tn_target *t, bool stats, st
 
 /* ---- the choice ---- */
 
-/* Tiles that are worth trying, the larger first: of two that are predicted to take the same, the first. */
+/* Tiles that are worth trying, those of warpgroups, then the larger, first: of two that are predicted to take
+ * the same, the first. */
 static const struct {
     int bm, bn, warps_m, warps_n;
-} sizes[] = {{128, 256, 2, 4}, {256, 128, 4, 2}, {128, 128, 2, 4}, {128, 64, 2, 2}, {64, 128, 2, 2},
-             {64, 64, 2, 2},   {128, 32, 4, 1},  {64, 32, 4, 1},   {32, 64, 1, 4},  {32, 32, 2, 2}};
+} sizes[] = {{192, 256, 12, 1}, {128, 256, 8, 1}, {256, 128, 8, 1}, {128, 128, 8, 1}, {128, 256, 2, 4},
+             {256, 128, 4, 2},  {128, 128, 2, 4}, {128, 64, 2, 2},  {64, 128, 2, 2},  {64, 64, 2, 2},
+             {128, 32, 4, 1},   {64, 32, 4, 1},   {32, 64, 1, 4},   {32, 32, 2, 2}};
 
 bool fu_conv_size(int i, struct fu_conv_tile *out)
 {
@@ -444,11 +477,12 @@ static int keep_best(struct fu_conv_tile *out, int n, int most, int each, const 
     return n;
 }
 
-/* All but the weights' gradient of f32 in two parts whose B is the larger: there the compiler runs out of
- * registers (`make cuda-kernels` shows the others). */
+/* All but the weights' gradient of f32 in two parts whose B is the larger, and of warpgroups three, or two
+ * that share their sums: there the compiler runs out of registers (`make cuda-kernels` shows the others). */
 static bool can_load(const shape *s, const struct fu_conv_tile *o)
 {
     if (s->direct || (!s->forward && !s->weights)) return false;
+    if (o->warps_m > 8 || (o->warps_m == 8 && s->forward && o->splits > 1)) return false;
     return !(s->weights && o->products == 3 && o->bn > o->bm && o->bn * o->bk > 2048);
 }
 

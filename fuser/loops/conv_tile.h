@@ -34,6 +34,7 @@ struct fu_conv_tile {
     int64_t scratch; /* bytes of the buffer PARTIALS; 0: none */
     tn_grid grid;
     bool stats, tuned; /* with statistics; found by running it */
+    bool wgmma;        /* by warpgroups: 12 or 8 warps along M, of 64 rows each four */
     bool product;      /* no more than a product of matrices, at which the library is as good */
     /* how: */
     int bm, bn, bk, stages, warps_m, warps_n, vec_a, vec_b, products;

@@ -334,8 +334,9 @@ bool fu_tile_pays(const fu_ctx *c, int node, bool kept)
     const double flops = 2.0 * (double)tn_node_numel(t) * (double)t->in[0]->shape[t->ndim - 1];
     const double own = tile->cycles * r->instruction_ps * 1e-3 * c->target->processors * LANES;
     /* The profile's products are of f32. With operands that are rounded the library is far faster, and from
-       compute capability 9.0 on it has instructions for them twice as fast as ours. It is never slower. */
-    const double as_own = tile->products == 1 && c->target->capability >= 90 ? own / 2 : own;
+       compute capability 9.0 on it has instructions for them twice as fast as mma.sync. It is never slower. */
+    const bool twice = tile->products == 1 && c->target->capability >= 90 && !tile->wgmma;
+    const double as_own = twice ? own / 2 : own;
     double library = flops / tn_profile_gflops(r->gemm, r->n_gemm, flops);
     if (as_own < library) library = as_own;
     const double load = fu_load_ns(c->target, bytes, 2 * bytes),

@@ -300,14 +300,16 @@ static bool fit(const fu_flash_desc *d, const tn_target *target, int64_t most, s
     return true;
 }
 
-/* What dropout draws leaves room for 64 columns of scores. */
+/* What dropout draws leaves room for 64 columns of scores, as a mask that is added does beside two other
+ * warpgroups. */
 bool fu_flash_warpgroups(const fu_flash_desc *d, const tn_target *target, struct fu_flash_tile *t)
 {
     if (!target->wgmma || d->pass != FU_FLASH_FORWARD || d->dtype == TN_F32) return false;
     if (d->head != 64 && d->head != 128) return false;
+    const bool narrow = d->dropout || (d->head == 64 && d->mask == FU_FLASH_ADDED_MASK);
     *t = (struct fu_flash_tile){.warps = d->head == 64 ? 12 : 8,
                                 .m_tiles = 1,
-                                .columns = d->dropout ? 64 : 128,
+                                .columns = narrow ? 64 : 128,
                                 .stages = 3,
                                 .wgmma = true,
                                 .splits = 1};

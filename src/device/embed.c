@@ -49,6 +49,8 @@ EMBED_ATTENTION_CU(tn_embed_attention_backward_cu, "attention_backward.cu");
 EMBED_ATTENTION_C(tn_embed_attention_c, "attention.c");
 EMBED_ATTENTION_C(tn_embed_attention_backward_c, "attention_backward.c");
 EMBED_CONV(tn_embed_conv2d_cu, "conv2d.cu");
+EMBED_ALL(tn_embed_conv2d_wgmma_cu, INCBIN(CUDA "wgmma.cuh") INCBIN(CUDA "conv_begin.cuh")
+                                        INCBIN(CUDA "conv2d.cu") INCBIN(CUDA "conv_end.cuh"));
 EMBED_CONV(tn_embed_depthwise_cu, "conv_depthwise.cu");
 EMBED_CONV(tn_embed_grouped_cu, "conv_grouped.cu");
 EMBED(tn_embed_conv_plain_cuh, "src/device/cuda/kernels/conv_plain.cuh");
@@ -74,6 +76,7 @@ static const struct {
     [TN_EMBED_ATTENTION_C] = {"attention.c", tn_embed_attention_c},
     [TN_EMBED_ATTENTION_BACKWARD_C] = {"attention_backward.c", tn_embed_attention_backward_c},
     [TN_EMBED_PRODUCT_CU] = {"product.cu", tn_embed_product_cu},
+    [TN_EMBED_CONV2D_WGMMA_CU] = {"conv2d_wgmma.cu", tn_embed_conv2d_wgmma_cu},
     [TN_EMBED_CONV2D_CU] = {"conv2d.cu", tn_embed_conv2d_cu},
     [TN_EMBED_DEPTHWISE_CU] = {"conv_depthwise.cu", tn_embed_depthwise_cu},
     [TN_EMBED_CONV_PLAIN_CUH] = {"conv_plain.cuh", tn_embed_conv_plain_cuh},

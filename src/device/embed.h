@@ -22,6 +22,7 @@ typedef enum tn_embedded {
     TN_EMBED_ATTENTION_CU,
     TN_EMBED_ATTENTION_BACKWARD_CU,
     TN_EMBED_CONV2D_CU,
+    TN_EMBED_CONV2D_WGMMA_CU, /* the same text behind wgmma.cuh */
     TN_EMBED_DEPTHWISE_CU,
     TN_EMBED_GROUPED_CU,
     TN_EMBED_CONV_PLAIN_CUH,

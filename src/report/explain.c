@@ -198,6 +198,7 @@ static void put_kernel(const tn_session *s, const tn_launch *l, tn_growing *t)
     tn_put(t, "        ");
     if (o) tn_put(t, "tile %d x %d", o->bm, o->bn);
     if (o && o->share > 0) tn_put(t, " x %d, %d stages", o->bk, o->stages);
+    if (o && o->wgmma) tn_put(t, " by wgmma");
     if (o && o->splits > 1) tn_put(t, ", %lld splits", (long long)o->splits);
     if (o && o->share > 0) tn_put(t, ", predicted %.0f %% of peak", 100 * o->share);
     if (o) tn_put(t, "%s%s", o->tuned ? ", the fastest when timed" : "", known ? "; " : "");

@@ -137,8 +137,8 @@ static void read_matrix(sim_collective kind, uint64_t descriptor, bool turned, u
 
 static void look(const product *p, unsigned row, double (*a)[DEPTH], double (*b)[DEPTH])
 {
-    if (!p->of.a) read_matrix(p->kind, p->of.a_at, false, row, 16, a);
-    read_matrix(p->kind, p->of.b_at, p->of.turned, 0, (unsigned)p->of.n, b);
+    if (!p->of.a) read_matrix(p->kind, p->of.a_at, p->of.turned >> 1, row, 16, a);
+    read_matrix(p->kind, p->of.b_at, p->of.turned & 1, 0, (unsigned)p->of.n, b);
 }
 
 /* ---- products ---- */
@@ -191,7 +191,7 @@ static void compute(product *p, unsigned row)
 
 static void compare(const asked *of, const warp *w, unsigned group)
 {
-    const uint64_t is = of->b_at * 31 + of->a_at * 17 + (uint64_t)of->n * 8 + of->add * 4 + of->turned * 2;
+    const uint64_t is = of->b_at * 31 + of->a_at * 17 + (uint64_t)of->n * 8 + of->add * 4 + of->turned;
     if (group * 128 + 128 > block.n_threads)
         sim_kernel_fault(TN_CU_LAUNCH_FAILED, "a wgmma of fewer than four warps");
     if (sequence[group].n == w->asked) {

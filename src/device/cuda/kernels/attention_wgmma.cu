@@ -29,9 +29,9 @@ TN_FN void ask_scores(float (&s)[N_TILES][4], uint64_t q, uint64_t k)
         const uint64_t left = tn_panel_at(q, panel * ROWS * TN_PANEL + column);
         const uint64_t right = tn_panel_at(k, panel * COLS * TN_PANEL + column);
         if (i == 0)
-            tn_wgmma<false, false>(s, left, right);
+            tn_wgmma<false, false, false>(s, left, right);
         else
-            tn_wgmma<true, false>(s, left, right);
+            tn_wgmma<true, false, false>(s, left, right);
     }
     tn_wgmma_close();
 }

@@ -9,7 +9,8 @@
  *
  * A block computes one tile of BM x BN. Its operands come through STAGES buffers of BK along K, filled by
  * cp.async while the buffers before are multiplied; one barrier a buffer. Each of WARPS_M x WARPS_N warps
- * multiplies its part of the tile with mma.sync, whose operands ldmatrix brings in order. f32 operands are TF32,
+ * multiplies its part of the tile with mma.sync, whose operands ldmatrix brings in order; or, with WGMMA, warpgroups
+ * multiply out of shared memory, 64 rows by BN of the tile for each four warps (WARPS_N 1). f32 operands are TF32,
  * once (PRODUCTS 1) or as the three products of upper and lower part that matter (PRODUCTS 3: 3 * 2^-22 of each
  * product is lost at most, some 2^-23 as a rule; numbers above 3.4e38 less half a TF32 step become infinite).
  *
@@ -57,6 +58,7 @@ template <int ROWS, int COLUMNS, int VEC, bool WORDS> struct tile {
     /* WORDS: read word by word, not by ldmatrix. */
     static TN_MEMBER int place(int row, int chunk)
     {
+        if (WGMMA) return (chunk / 8 * ROWS + row) * 8 + ((chunk ^ row) & 7); /* panels (wgmma.cuh) */
         const int f = WORDS ? (row & 3) << 1 : CHUNKS >= 8 ? row & 7 : CHUNKS == 4 ? row >> 1 & 3 : row >> 2 & 1;
         return row * CHUNKS + (chunk ^ f);
     }
@@ -274,6 +276,41 @@ TN_FN void transform(const tn_cuda_args &a, const place &p, const source &s, cha
 
 typedef float sums[MT][NT][4];
 
+#if WGMMA
+/* By warpgroups: asked for, while those of the buffer before, which are waited for, run. Of a turned operand a step goes
+ * down its panels' rows. */
+TN_FN void multiply(sums &sum, const char *stage, int, int)
+{
+    enum { COLUMNS = 128, ROW = TN_PANEL }; /* of an instruction; elements of a panel's row */
+    const int first = (int)threadIdx.x / 128 * MT;
+    const uint64_t a = tn_panel(stage, 0), b = tn_panel(stage + tile_a::BYTES, BK * ROW * 2);
+    tn_wgmma_open();
+#pragma unroll
+    for (int step = 0; step < BK / STEP; step++)
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int n = 0; n < BN / COLUMNS; n++) {
+                float(&d)[COLUMNS / 8][4] = *(float(*)[COLUMNS / 8][4]) & sum[m][n * (COLUMNS / 8)];
+                const int at = A_TURNED ? ((first + m) * BK + step * STEP) * ROW : (first + m) * 64 * ROW + step * STEP;
+                const int by = B_TURNED ? (n * (COLUMNS / ROW) * BK + step * STEP) * ROW : n * COLUMNS * ROW + step * STEP;
+#if DTYPE == 2
+                tn_wgmma_f16<true, A_TURNED, B_TURNED>(d, tn_panel_at(a, at), tn_panel_at(b, by));
+#else
+                tn_wgmma_bf16<true, A_TURNED, B_TURNED>(d, tn_panel_at(a, at), tn_panel_at(b, by));
+#endif
+            }
+    tn_wgmma_close();
+    tn_wgmma_wait<1>();
+}
+TN_FN void settle(sums &sum)
+{
+    tn_wgmma_wait<0>();
+#pragma unroll
+    for (int m = 0; m < MT; m++) tn_wgmma_hold(sum[m]);
+}
+TN_FN void show() { tn_wgmma_show(); }
+#else
 TN_FN void load_a(const char *base, int warp_m, int step, uint32_t (&f)[MT][4])
 {
     const int lane = (int)threadIdx.x % 32, part = lane / 8, r = lane % 8;
@@ -360,6 +397,9 @@ TN_FN void multiply(sums &sum, const char *stage, int warp_m, int warp_n)
 #endif
     }
 }
+TN_FN void settle(sums &) {}
+TN_FN void show() {}
+#endif
 
 #if SPLIT
 /* The tile's sum over all splits, in the block that comes last; false in the others. */
@@ -406,7 +446,9 @@ TN_FN void finish_tile(const tn_cuda_args &a, const place &p, const sums &sum, f
         for (int n = 0; n < NT; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                room[(warp_m * WM + m * 16 + lane / 4 + (i >> 1) * 8) * ROOM + warp_n * WN + n * 8 + lane % 4 * 2 +
+                room[((WGMMA ? (warp_m / 4 * MT + m) * 64 + warp_m % 4 * 16 : warp_m * WM + m * 16) + lane / 4 +
+                      (i >> 1) * 8) *
+                         ROOM + warp_n * WN + n * 8 + lane % 4 * 2 +
                      (i & 1)] = sum[m][n][i];
     __syncthreads();
     give_results(a, p, room);
@@ -429,24 +471,28 @@ TN_FN void run(const tn_cuda_args &a)
         for (int n = 0; n < NT; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) sum[m][n][i] = 0;
+    /* buffers that are filled while others are read: by warpgroups of two at once */
+    enum { AHEAD = STAGES - 1 - WGMMA };
 #pragma unroll
-    for (int i = 0; i < STAGES - 1; i++) {
+    for (int i = 0; i < AHEAD; i++) {
         if (i < count) fill(a, p, s, shared + i * STAGE, (begin + i) * BK);
         tn_copy_commit();
     }
-    int32_t reading = 0, writing = STAGES - 1;
+    int32_t reading = 0, writing = AHEAD;
     for (int32_t i = 0; i < count; i++) {
-        tn_copy_wait<STAGES - 2>();
+        tn_copy_wait<AHEAD - 1>();
 #if defined(PROLOGUE)
         transform(a, p, s, shared + reading * STAGE, (begin + i) * BK);
 #endif
-        __syncthreads(); /* buffer i is there for all, and buffer i - 1 is no longer read */
-        if (i + STAGES - 1 < count) fill(a, p, s, shared + writing * STAGE, (begin + i + STAGES - 1) * BK);
+        show();
+        __syncthreads(); /* buffer i is there for all, and the next to be filled is no longer read */
+        if (i + AHEAD < count) fill(a, p, s, shared + writing * STAGE, (begin + i + AHEAD) * BK);
         tn_copy_commit();
         multiply(sum, shared + reading * STAGE, warp_m, warp_n);
         reading = reading + 1 == STAGES ? 0 : reading + 1;
         writing = writing + 1 == STAGES ? 0 : writing + 1;
     }
+    settle(sum);
     tn_copy_wait<0>();
     __syncthreads();
 #if SPLIT

@@ -10,6 +10,7 @@
  *   BM BN BK STAGES WARPS_M WARPS_N
  *   VEC_A VEC_B                elements that are loaded at once, of A and of B: divisors of the channels
  *   SPLIT STATS                0 or 1
+ *   WGMMA                      1: conv2d.cu, behind wgmma.cuh, by warpgroups; f16 or bf16, BK 64
  *   IN_EACH OUT_EACH           of conv_grouped.cu: channels of a group
  *   EPI_VEC                    columns in a call of tn_epilogue: a divisor of N
  *   PARTIALS                   which buffer is scratch, with SPLIT or STATS

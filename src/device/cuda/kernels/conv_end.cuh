@@ -31,3 +31,4 @@ KERNEL
 #undef PROLOGUE
 #undef IN_EACH
 #undef OUT_EACH
+#undef WGMMA

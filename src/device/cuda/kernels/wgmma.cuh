@@ -90,9 +90,10 @@ TN_FN uint64_t tn_panel_at(uint64_t panel, int elements)
  * was in d is not looked at. */
 #if defined(TN_PTX_WGMMA_TWIN)
 #define TN_WGMMA(N, REGS, name, type, twin)                                                                  \
-    template <bool ADD, bool TURNED> TN_FN void name(float(&d)[N / 8][4], uint64_t a, uint64_t b)            \
+    template <bool ADD, bool TURNED_A, bool TURNED>                                                          \
+    TN_FN void name(float(&d)[N / 8][4], uint64_t a, uint64_t b)                                             \
     {                                                                                                        \
-        twin(&d[0][0], nullptr, a, b, N, ADD, TURNED);                                                       \
+        twin(&d[0][0], nullptr, a, b, N, ADD, TURNED + 2 * TURNED_A);                                        \
     }                                                                                                        \
     template <bool ADD, bool TURNED> TN_FN void name(float(&d)[N / 8][4], const uint32_t(&a)[4], uint64_t b) \
     {                                                                                                        \
@@ -100,7 +101,7 @@ TN_FN uint64_t tn_panel_at(uint64_t panel, int elements)
     }
 #elif defined(TN_PTX_WGMMA_NONE)
 #define TN_WGMMA(N, REGS, name, type, twin)                                                                  \
-    template <bool ADD, bool TURNED> TN_FN void name(float(&)[N / 8][4], uint64_t, uint64_t)                 \
+    template <bool ADD, bool TURNED_A, bool TURNED> TN_FN void name(float(&)[N / 8][4], uint64_t, uint64_t)  \
     {                                                                                                        \
         asm volatile("trap;");                                                                               \
     }                                                                                                        \
@@ -111,13 +112,14 @@ TN_FN uint64_t tn_panel_at(uint64_t panel, int elements)
 #else
 #define TN_PTX_WGMMA_N(n) "m64n" #n "k16"
 #define TN_WGMMA(N, REGS, name, type, twin)                                                                  \
-    template <bool ADD, bool TURNED> TN_FN void name(float(&d)[N / 8][4], uint64_t a, uint64_t b)            \
+    template <bool ADD, bool TURNED_A, bool TURNED>                                                          \
+    TN_FN void name(float(&d)[N / 8][4], uint64_t a, uint64_t b)                                             \
     {                                                                                                        \
         asm volatile(TN_PTX_W_DO(TN_PTX_WGMMA_N(N), type, TN_PTX_W_NAMES##REGS, "%" TN_PTX_W_AT##REGS##_0,   \
                                  "%" TN_PTX_W_AT##REGS##_1, "%" TN_PTX_W_AT##REGS##_2,                       \
-                                 "0, %" TN_PTX_W_AT##REGS##_3)                                               \
+                                 "%" TN_PTX_W_AT##REGS##_3 ", %" TN_PTX_W_AT##REGS##_4)                      \
                      : TN_PTX_W_OUT##REGS                                                                    \
-                     : "l"(a), "l"(b), "n"((int)ADD), "n"((int)TURNED));                                     \
+                     : "l"(a), "l"(b), "n"((int)ADD), "n"((int)TURNED_A), "n"((int)TURNED));                 \
     }                                                                                                        \
     template <bool ADD, bool TURNED> TN_FN void name(float(&d)[N / 8][4], const uint32_t(&a)[4], uint64_t b) \
     {                                                                                                        \
