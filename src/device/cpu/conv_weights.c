@@ -50,23 +50,27 @@ static void add_band(const job *v, const tn_band *b, int64_t j0, int64_t j1, boo
     const tn_windows *w = &v->w;
     const tn_conv2d_desc *c = w->c;
     const int64_t lines = b->l1 - b->l0, wide = b->x1 - b->x0, pixels = lines * wide, width = j1 - j0;
+    const int64_t per = w->neighbours ? w->kn->per : 1; /* pixels of a step */
     const char *gy = (const char *)c->in1 +
                      (((b->image * c->oh + b->l0) * c->ow + b->x0) * c->oc + b->group * w->to + j0) * w->es;
     const char *a = tn_windows_copy(w, b, copy);
     tn_gemm_block g = {.a_by_k = true,
-                       .a_step = w->pixel,
+                       .a_step = per * w->pixel,
                        .cols = width,
-                       .kc = pixels,
+                       .kc = pixels / per,
                        .b = gy,
                        .ldb = c->oc,
                        .b_step = w->kn->nr,
                        .ldc = w->to,
                        .accumulate = !first};
-    if (!w->patches) g.runs = lines, g.run = wide, g.a_jump = v->y.step * w->row - wide * w->pixel;
+    if (!w->patches) g.runs = lines, g.run = wide / per, g.a_jump = v->y.step * w->row - wide * w->pixel;
     if (!v->gy_in_place) {
         char *d = copy + w->bytes;
         g.b = d, g.ldb = (width + LANES - 1) / LANES * LANES;
-        for (int64_t p = 0; p < pixels; p++, gy += c->oc * w->es, d += g.ldb * w->cs)
+        if (w->neighbours)
+            tn_pack_pairs((const uint16_t *)(const void *)gy, c->oc, width, pixels, (uint32_t *)(void *)d,
+                          g.ldb);
+        for (int64_t p = 0; !w->neighbours && p < pixels; p++, gy += c->oc * w->es, d += g.ldb * w->cs)
             tn_widen_floats(c->dtype, gy, d, width);
     }
     for (int64_t i = 0; i < v->k; i += g.rows) {
@@ -135,7 +139,7 @@ int tn_conv2d_weights(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_des
 {
     job v;
     tn_windows *w = &v.w;
-    tn_windows_of(w, c, false);
+    tn_windows_of(w, c, lib->impl != TN_CPU_PLAIN);
     tn_windows_cut(w, false, BAND_BYTES, c->n * w->y.count);
     v.y = tn_conv_axis_of(c, 0, 0), v.x = tn_conv_axis_of(c, 1, 0);
     v.joined = v.x.apart * w->column == w->from || v.x.taps == 1;

@@ -78,7 +78,10 @@ void tn_windows_of(tn_windows *w, const tn_conv2d_desc *c, bool pairs)
     w->from = w->from_all / c->groups, w->to = w->to_all / c->groups;
     w->fs = w->es, w->per = 1;
     const tn_gemm_kernel *paired = pairs && c->dtype == TN_BF16 ? tn_gemm_kernel_for(TN_BF16) : NULL;
-    if (paired && w->from % paired->per == 0) {
+    if (paired && c->pass == TN_CONV_WEIGHT_GRAD) {
+        w->neighbours = c->ow % paired->per == 0;
+        if (w->neighbours) w->kn = paired;
+    } else if (paired && w->from % paired->per == 0) {
         w->kn = paired;
         w->per = paired->per;
         w->fs = w->per * w->es;
@@ -105,15 +108,16 @@ static void lay_out(tn_windows *w, bool rows, int64_t bytes)
     const tn_conv2d_desc *c = w->c;
     const int64_t window = w->x.high - w->x.low + 1, up = (w->x.count + 3) / 4 * 4;
     const bool whole = c->pass != TN_CONV_DATA_GRAD || (c->stride[0] == 1 && c->stride[1] == 1);
-    w->in_place = w->fs == w->cs && (uintptr_t)c->in0 % (uintptr_t)w->fs == 0 && inside(&w->x) &&
-                  inside(&w->y) && (w->from == w->from_all || c->kw == 1) &&
+    w->in_place = !w->neighbours && w->fs == w->cs && (uintptr_t)c->in0 % (uintptr_t)w->fs == 0 &&
+                  inside(&w->x) && inside(&w->y) && (w->from == w->from_all || c->kw == 1) &&
                   reach(&w->y, 1) * w->x.size * w->from_all * w->cs <= bytes;
     /* Rows of a block are few where lines are short: what that wastes, and what copying windows takes. */
     const double products = (double)(w->taps * w->from) * (double)tn_ceil_div(w->to, LANES) / 2,
                  waste = products * (double)(up - w->x.count) / (double)w->x.count,
                  copies = (double)w->taps * (COPY + (double)w->from / COPIED);
     const bool narrow = rows ? waste > copies : w->x.count * w->y.count < FEW_PIXELS;
-    w->patches = !w->in_place && !(rows && w->few) && whole && (narrow || w->x.step >= window);
+    w->patches =
+        !w->in_place && !w->neighbours && !(rows && w->few) && whole && (narrow || w->x.step >= window);
     w->column = w->in_place ? w->from_all : w->from;
     w->pixel = w->x.step * w->column;
     if (!w->patches) return;
@@ -141,6 +145,8 @@ void tn_windows_cut(tn_windows *w, bool rows, int64_t bytes, int64_t most)
     w->bands = tn_ceil_div(total, w->lines) * (w->patches ? 1 : w->c->n);
     const int64_t held = w->patches ? w->lines : reach(&w->y, w->lines);
     w->bytes = (held * w->row + 4 * w->pixel + LANES) * w->cs;
+    w->line = (w->bytes + 63) / 64 * 64;
+    if (w->neighbours) w->bytes = w->line + (w->row + w->pixel + LANES) * w->fs;
     w->bytes = (w->bytes + 63) / 64 * 64;
 }
 
@@ -216,6 +222,33 @@ static void copy_rows(const tn_windows *w, const tn_band *b, const char *image, 
     }
 }
 
+/* The same of pairs: each element with the one that the next pixel has in its place. */
+static void copy_neighbours(const tn_windows *w, const tn_band *b, const char *image, char *to)
+{
+    const int64_t first = b->l0 * w->y.step + w->y.low, rows = reach(&w->y, b->l1 - b->l0);
+    const int64_t at = b->x0 * w->x.step + w->x.low, columns = reach(&w->x, b->x1 - b->x0);
+    const int64_t each = w->from * w->fs, pixel = w->from_all * w->fs, n = columns + w->x.step;
+    char *line = to + w->line;
+    int64_t lo, hi;
+    clip(at, 1, n, w->x.size, &lo, &hi);
+    image += b->image * w->y.size * w->x.size * pixel;
+    memset(line, 0, (size_t)(n * each));
+    for (int64_t h = first; h < first + rows; h++, to += w->row * w->cs) {
+        if ((h - first) % w->y.step > w->y.high - w->y.low) continue; /* no window has it */
+        if (h < 0 || h >= w->y.size) {
+            memset(to, 0, (size_t)(columns * w->from * w->cs));
+            continue;
+        }
+        const char *s = image + (h * w->x.size + at + lo) * pixel;
+        if (each == pixel)
+            memcpy(line + lo * each, s, (size_t)((hi - lo) * each));
+        else
+            each_pixel(s, pixel, line + lo * each, each, hi - lo, each);
+        tn_pack_pairs((const uint16_t *)(const void *)line, w->x.step * w->from, columns * w->from,
+                      w->kn->per, (uint32_t *)(void *)to, 0);
+    }
+}
+
 static void copy_patches(const tn_windows *w, const tn_band *b, const char *images, char *to)
 {
     const tn_conv_axis y = tn_conv_axis_of(w->c, 0, 0), x = tn_conv_axis_of(w->c, 1, 0);
@@ -252,6 +285,8 @@ const char *tn_windows_copy(const tn_windows *w, const tn_band *b, char *copy)
     }
     if (w->patches)
         copy_patches(w, b, from, copy);
+    else if (w->neighbours)
+        copy_neighbours(w, b, from, copy);
     else
         copy_rows(w, b, from, copy);
     return copy;

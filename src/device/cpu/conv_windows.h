@@ -40,12 +40,14 @@ typedef struct tn_windows {
     int64_t from, from_all, to, to_all; /* channels of one group and of all: read, in elements; of results */
     int64_t taps;
     tn_conv_span y, x;
-    bool few; /* results have so few channels that vectors go along the windows: conv_few.h */
+    bool few;        /* results have so few channels that vectors go along the windows: conv_few.h */
+    bool neighbours; /* elements are pairs of what two pixels side by side have in a place */
     bool in_place, patches;
     int64_t column, row; /* elements from one column to the next, from one row to the next */
     int64_t pixel;       /* from one pixel's window to the next one's */
     /* A band is `lines` lines of one image, of patches of any, in `chunks` of `wide` pixels. */
     int64_t lines, wide, chunks, bands;
+    int64_t line;  /* where in a copy a line is kept that pairs are made from */
     int64_t bytes; /* of a copy, and what is read behind it */
 } tn_windows;
 
@@ -53,7 +55,8 @@ typedef struct tn_band {
     int64_t group, image, l0, l1, x0, x1;
 } tn_band;
 
-/* pairs: two channels of bf16 may be one element, where the processor multiplies these. */
+/* pairs: two channels of bf16 may be one element, or, in the weight gradient, one channel of two pixels,
+ * where the processor multiplies these. */
 void tn_windows_of(tn_windows *w, const tn_conv2d_desc *c, bool pairs);
 /* Cuts bands of about so many bytes, of at most so many lines. `rows`: of a product are pixels, else they are
  * elements of windows. */

@@ -267,11 +267,10 @@ bool tn_winograd_serves(const tn_conv2d_desc *c)
 }
 
 /* What a product of the sums written out takes, beside one of f32: of bf16, where the processor multiplies
- * pairs along k, half as much, but not of the weight gradient, whose sums are over pixels. */
+ * pairs along k, half as much. */
 static double written_out(const tn_conv2d_desc *c)
 {
-    const bool pairs = c->dtype == TN_BF16 && c->pass != TN_CONV_WEIGHT_GRAD && tn_gemm_kernel_for(TN_BF16);
-    return pairs ? 0.55 : 1;
+    return c->dtype == TN_BF16 && tn_gemm_kernel_for(TN_BF16) ? 0.55 : 1;
 }
 
 /* What a pass takes by tiles, in products of one channel of the input with one of the result. Measured: on
