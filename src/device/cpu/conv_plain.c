@@ -82,10 +82,12 @@ static void pack_few(const job *v, int64_t group)
                           s = p.x.tap + t % p.x.taps * p.x.tap_step;
             const int64_t all = w->taps * (back ? w->to : w->from),
                           tap = (r * c->kw + s) * (back ? w->to : w->from);
-            const float *from = (const float *)c->in1 + group * (back ? w->from : w->to) * all + tap;
+            const int64_t from = group * (back ? w->from : w->to) * all + tap;
             for (int64_t o = 0; o < w->to; o++)
                 for (int64_t i = 0; i < w->from; i++)
-                    d[o * v->k + i] = back ? from[i * all + o] : from[o * all + i];
+                    tn_widen_floats(
+                        c->dtype, (const char *)c->in1 + (from + (back ? i * all + o : o * all + i)) * w->es,
+                        d + o * v->k + i, 1);
         }
     }
 }
@@ -215,13 +217,13 @@ static void few(const job *v, const strip *s, int64_t group, const char *a, int6
     const tn_windows *w = &v->w;
     const phase *p = s->p;
     const float *weights = (const float *)(const void *)v->packed + group * w->to * v->k;
+    const bool narrow = w->es != w->cs;
     tn_few f = {.a = (const float *)(const void *)a + r0 * p->y.apart * w->row,
                 .w = weights + p->first * w->from + r0 * s->row,
                 .bias = s->bias,
-                .out = (float *)(void *)out,
-                .pixels = pixels,
+                .out = (float *)(void *)(narrow ? s->aside : out),
                 .pixel = w->pixel,
-                .out_step = s->out_step,
+                .out_step = narrow ? w->to : s->out_step,
                 .rows = r1 - r0,
                 .down = p->y.apart * w->row,
                 .columns = s->runs ? 1 : p->x.taps,
@@ -230,7 +232,12 @@ static void few(const job *v, const strip *s, int64_t group, const char *a, int6
                 .results = w->to,
                 .w_step = v->k,
                 .relu = s->g.relu};
-    tn_few_results(&f);
+    for (int64_t i = 0; i < pixels; i += f.pixels, f.a += f.pixels * f.pixel) {
+        f.pixels = tn_min64(pixels - i, narrow ? v->aside : pixels);
+        tn_few_results(&f);
+        for (int64_t q = 0; narrow && q < f.pixels; q++)
+            tn_narrow_floats(w->c->dtype, f.out + q * w->to, out + (i + q) * s->out_step * w->es, w->to);
+    }
 }
 
 /* A line of windows, or all patches of a band; narrow results by way of `aside`. */

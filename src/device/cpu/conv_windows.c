@@ -77,7 +77,10 @@ void tn_windows_of(tn_windows *w, const tn_conv2d_desc *c, bool pairs)
     w->from_all = back ? c->oc : c->c, w->to_all = back ? c->c : c->oc;
     w->from = w->from_all / c->groups, w->to = w->to_all / c->groups;
     w->fs = w->es, w->per = 1;
-    const tn_gemm_kernel *paired = pairs && c->dtype == TN_BF16 ? tn_gemm_kernel_for(TN_BF16) : NULL;
+    w->few = c->pass != TN_CONV_WEIGHT_GRAD && c->dtype != TN_F64 && w->to <= TN_FEW_RESULTS &&
+             w->from % TN_FEW_LANES == 0;
+    const tn_gemm_kernel *paired =
+        pairs && !w->few && c->dtype == TN_BF16 ? tn_gemm_kernel_for(TN_BF16) : NULL;
     if (paired && c->pass == TN_CONV_WEIGHT_GRAD) {
         w->neighbours = c->ow % paired->per == 0;
         if (w->neighbours) w->kn = paired;
@@ -87,7 +90,6 @@ void tn_windows_of(tn_windows *w, const tn_conv2d_desc *c, bool pairs)
         w->fs = w->per * w->es;
         w->from /= w->per, w->from_all /= w->per;
     }
-    w->few = c->dtype == TN_F32 && w->to <= TN_FEW_RESULTS && w->from % TN_FEW_LANES == 0;
     w->y = span_of(c, 0), w->x = span_of(c, 1);
 }
 
@@ -116,8 +118,7 @@ static void lay_out(tn_windows *w, bool rows, int64_t bytes)
                  waste = products * (double)(up - w->x.count) / (double)w->x.count,
                  copies = (double)w->taps * (COPY + (double)w->from / COPIED);
     const bool narrow = rows ? waste > copies : w->x.count * w->y.count < FEW_PIXELS;
-    w->patches =
-        !w->in_place && !w->neighbours && !(rows && w->few) && whole && (narrow || w->x.step >= window);
+    w->patches = !w->in_place && !w->neighbours && !w->few && whole && (narrow || w->x.step >= window);
     w->column = w->in_place ? w->from_all : w->from;
     w->pixel = w->x.step * w->column;
     if (!w->patches) return;
