@@ -33,12 +33,13 @@ typedef struct job {
     tn_slots slots;
 } job;
 
-/* Phase `*i` of the data gradient, or all; its rows of a panel begin at *k. Returns false behind the last. */
+/* A phase of the pass, of which the data gradient has many; its taps follow on those of the phases before. */
 typedef struct phase {
     tn_conv_axis y, x;
     int64_t next, first, taps;
 } phase;
 
+/* The first of {.next = 0}, or the one behind *p; false: there is none. */
 static bool next_phase(const tn_conv2d_desc *c, phase *p)
 {
     const int64_t along = tn_conv_phases(c, 1);

@@ -9,7 +9,8 @@
 
 enum {
     FEW_PIXELS = 128, /* so many products are worth a load and a store of the sum */
-    COPY = 2,         /* cycles that a copy takes, and elements that it has in each further one */
+    FAR_APART = 1 << 10,
+    COPY = 2, /* cycles that a copy takes, and elements that it has in each further one */
     COPIED = 12,
     LANES = 16,
 };
@@ -68,6 +69,17 @@ static tn_conv_span span_of(const tn_conv2d_desc *c, int axis)
                           floor_div(tn_min64(stride, in) - 1 + pad, stride)};
 }
 
+static int64_t reach(const tn_conv_span *s, int64_t count)
+{
+    return (count - 1) * s->step + s->high - s->low + 1;
+}
+
+/* Taps so far apart that what lies between them is not worth a copy. */
+static bool is_far(const tn_windows *w)
+{
+    return (double)reach(&w->y, 1) * (double)reach(&w->x, 1) > FAR_APART * (double)w->taps;
+}
+
 void tn_windows_of(tn_windows *w, const tn_conv2d_desc *c, bool pairs)
 {
     const bool back = c->pass == TN_CONV_DATA_GRAD;
@@ -76,13 +88,14 @@ void tn_windows_of(tn_windows *w, const tn_conv2d_desc *c, bool pairs)
     w->cs = (int64_t)tn_dtype_size(tn_gemm_compute(c->dtype));
     w->from_all = back ? c->oc : c->c, w->to_all = back ? c->c : c->oc;
     w->from = w->from_all / c->groups, w->to = w->to_all / c->groups;
+    w->y = span_of(c, 0), w->x = span_of(c, 1);
     w->fs = w->es, w->per = 1;
     w->few = c->pass != TN_CONV_WEIGHT_GRAD && c->dtype != TN_F64 && w->to <= TN_FEW_RESULTS &&
-             w->from % TN_FEW_LANES == 0;
+             w->from % TN_FEW_LANES == 0 && !is_far(w);
     const tn_gemm_kernel *paired =
         pairs && !w->few && c->dtype == TN_BF16 ? tn_gemm_kernel_for(TN_BF16) : NULL;
     if (paired && c->pass == TN_CONV_WEIGHT_GRAD) {
-        w->neighbours = c->ow % paired->per == 0;
+        w->neighbours = c->ow % paired->per == 0 && !is_far(w);
         if (w->neighbours) w->kn = paired;
     } else if (paired && w->from % paired->per == 0) {
         w->kn = paired;
@@ -90,12 +103,6 @@ void tn_windows_of(tn_windows *w, const tn_conv2d_desc *c, bool pairs)
         w->fs = w->per * w->es;
         w->from /= w->per, w->from_all /= w->per;
     }
-    w->y = span_of(c, 0), w->x = span_of(c, 1);
-}
-
-static int64_t reach(const tn_conv_span *s, int64_t count)
-{
-    return (count - 1) * s->step + s->high - s->low + 1;
 }
 
 static bool inside(const tn_conv_span *s)
@@ -118,7 +125,8 @@ static void lay_out(tn_windows *w, bool rows, int64_t bytes)
                  waste = products * (double)(up - w->x.count) / (double)w->x.count,
                  copies = (double)w->taps * (COPY + (double)w->from / COPIED);
     const bool narrow = rows ? waste > copies : w->x.count * w->y.count < FEW_PIXELS;
-    w->patches = !w->in_place && !w->neighbours && !w->few && whole && (narrow || w->x.step >= window);
+    w->patches =
+        !w->in_place && !w->neighbours && !w->few && whole && (narrow || is_far(w) || w->x.step >= window);
     w->column = w->in_place ? w->from_all : w->from;
     w->pixel = w->x.step * w->column;
     if (!w->patches) return;
