@@ -65,8 +65,10 @@ static tn_conv_span span_of(const tn_conv2d_desc *c, int axis)
                   reach = ((axis ? c->kw : c->kh) - 1) * c->dilation[axis];
     const int64_t in = axis ? c->w : c->h, out = axis ? c->ow : c->oh;
     if (c->pass != TN_CONV_DATA_GRAD) return (tn_conv_span){out, in, stride, -pad, reach - pad};
-    return (tn_conv_span){tn_ceil_div(in, stride), out, 1, -floor_div(reach - pad, stride),
-                          floor_div(tn_min64(stride, in) - 1 + pad, stride)};
+    const int64_t low = -floor_div(reach - pad, stride),
+                  high = floor_div(tn_min64(stride, in) - 1 + pad, stride);
+    return (tn_conv_span){tn_ceil_div(in, stride), out, 1, low,
+                          tn_max64(low, high)}; /* no tap may reach any */
 }
 
 static int64_t reach(const tn_conv_span *s, int64_t count)
