@@ -62,11 +62,6 @@ static const int configs[][16] = {
     {2, 12, 12, 16, 16, 3, 3, 1, 2, 2, 2, 2, 2, 2, 2, 2},
     {1, 9, 12, 5, 6, 2, 3, 1, 1, 2, 1, 0, 0, 3, 3, 2},
     {1, 9, 9, 1, 4, 3, 3, 1, 1, 1, 4, 4, 4, 4, 4, 4},
-    /* an image so small that no tap reaches it */
-    {2, 1, 5, 4, 4, 1, 1, 1, 3, 1, 1, 1, 0, 0, 1, 1},
-    /* far outside of a small image */
-    {1, 4, 5, 2, 3, 3, 3, 1, 1, 1, 9000, 9000, 9000, 9000, 9000, 9000},
-    {2, 5, 4, 4, 16, 3, 2, 1, 1, 1, 9000, 9000, 0, 9000, 9000, 9000},
     /* of a kernel that has nothing to dilate */
     {2, 1, 1, 2, 2, 1, 1, 1, 1, 1, 64, 64, 0, 0, INT_MAX, INT_MAX},
     /* groups */
@@ -686,6 +681,20 @@ TEST(test_products_of_pixels)
         check_pass(wide[i], TN_BF16, TN_CONV_WEIGHT_GRAD, false, false);
         check_pass(wide[i], TN_F16, TN_CONV_WEIGHT_GRAD, false, false);
     }
+}
+
+/* Taps far outside of a small image, with more between them than memory has, and an image that no tap
+ * reaches. */
+TEST(test_far_and_near)
+{
+    static const int kinds[][16] = {
+        {1, 4, 5, 2, 3, 3, 3, 1, 1, 1, 9000, 9000, 9000, 9000, 9000, 9000},
+        {2, 5, 4, 4, 16, 3, 2, 1, 1, 1, 9000, 9000, 0, 9000, 9000, 9000},
+        {2, 1, 5, 4, 4, 1, 1, 1, 3, 1, 1, 1, 0, 0, 1, 1},
+    };
+    for (int i = 0; i < 3; i++)
+        for (int p = 0; p < 3; p++)
+            check_pass(kinds[i], i % 2 ? TN_BF16 : TN_F32, (tn_conv_pass)p, false, false);
 }
 
 RUN_TESTS(NULL, NULL)
