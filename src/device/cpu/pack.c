@@ -43,7 +43,7 @@ static AVX2 void avx2_narrow(tn_dtype t, const float *s, uint16_t *d, int64_t n)
 /* The first n of a vector; n may be more. */
 static inline AVX512 __mmask16 first_of(int64_t n)
 {
-    return n < 16 ? (__mmask16)((1u << n) - 1) : (__mmask16)0xffff;
+    return (__mmask16)(n < 16 ? (1u << n) - 1 : 0xffff);
 }
 
 static AVX512 void avx512_widen(tn_dtype t, const uint16_t *s, float *d, int64_t n)
