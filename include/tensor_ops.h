@@ -179,7 +179,8 @@ TN_OP(contiguous, tn_tensor *x); /* x itself when it is dense, else a dense copy
 /* ---- 8 Products, convolution, pooling ------------------------------------------------------------------ */
 
 /* [.., m, k] x [.., k, n] -> [.., m, n]; batch axes broadcast; 1-d operands as in PyTorch. Transposed and
- * strided operands cost no copy. Integers give integers, which wrap around; bool is TN_E_DTYPE. */
+ * strided operands cost no copy. Integers give integers, which wrap around; bool is TN_E_DTYPE. Sums of f16 and bf16 are
+ * f32; where the processor multiplies pairs of bf16 (AVX512_BF16), operands and sums below 1.2e-38 count as 0. */
 TN_OP(matmul, tn_tensor *x, tn_tensor *y);
 /* torch.einsum of n tensors, up to 8: "bij,bjk->bik"; without "->" the result has the letters that stand once, in order
  * of the alphabet. "..." stands for the axes that have no letter, counted from the last; these broadcast, and stand

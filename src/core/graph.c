@@ -207,8 +207,8 @@ const char *tn_stale_text(const tn_tensor *handle)
         return "was used after it was freed: by tn_free, by what took it over, or, of a batch, by the next "
                "tn_next";
     case TN_WAS_OUTSIDE:
-        return "was made by an operator outside a step, and such a result goes when the next step begins: "
-               "make it inside the step, or keep it with tn_keep";
+        return "was made by an operator outside a step, or in a tn_scope_begin, and goes when the next step "
+               "begins: make it inside the step, or keep it with tn_keep";
     case TN_WAS_OF_SCOPE:
         return "was made between tn_scope_begin and tn_scope_end, and used after that; what tn_keep makes of "
                "it stays";
