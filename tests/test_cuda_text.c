@@ -45,8 +45,8 @@ static void record_all(program *p, bool eager)
     /* attention that only the CPU has a kernel for is recorded as other nodes on a GPU */
     bool attention = strstr(p->name, "attention") && nodes[0] != nodes[1];
     uint64_t most = c + (strstr(p->name, "attention") ? 2 : 0); /* its backward: one, on a GPU three */
-    /* A product that is a library's there takes nothing along; on a CPU it is our own, and four of bf16 take a
-     * conversion. */
+    /* A product that is a library's there takes nothing along; on a CPU it is our own, and four of bf16 take
+     * a conversion. */
     if (strstr(p->name, "affine")) most += strstr(p->name, "bf16") ? 4 : 1;
     if (strstr(p->name, "norm"))
         most++; /* its parameters' sums and the loss's: a CPU finishes both at once */
