@@ -64,7 +64,8 @@ static tn_conv_span span_of(const tn_conv2d_desc *c, int axis)
     const int64_t stride = c->stride[axis], pad = c->pad[2 * axis],
                   reach = ((axis ? c->kw : c->kh) - 1) * c->dilation[axis];
     const int64_t in = axis ? c->w : c->h, out = axis ? c->ow : c->oh;
-    if (c->pass != TN_CONV_DATA_GRAD) return (tn_conv_span){out, in, stride, -pad, reach - pad};
+    /* One window alone is not followed by another, however far that would be: no room is kept for it. */
+    if (c->pass != TN_CONV_DATA_GRAD) return (tn_conv_span){out, in, out > 1 ? stride : 1, -pad, reach - pad};
     const int64_t low = -floor_div(reach - pad, stride),
                   high = floor_div(tn_min64(stride, in) - 1 + pad, stride);
     return (tn_conv_span){tn_ceil_div(in, stride), out, 1, low,
