@@ -230,7 +230,8 @@ TN_API int tn_step_end_at(tn_session *s, const char *file, int line);
  * buffers and what tn_keep makes outlive it. Nests. In a step what is made lives until the step ends; a step that begins
  * in a scope ends what was made in that so far, tensors of chapter 3 too, as it ends all results outside of steps.
  * TN_E_STATE: an end without a begin, and a step that ends in between or has not ended; tn_scope_end also returns an
- * error that an operator has left before. Steps are faster where a request is like one before: their kernels reach across operators. */
+ * error that an operator has left before. Steps are faster where a request is like one before: their kernels reach
+ * across operators. */
 TN_FUNCTION(int, scope_begin, tn_session *s);
 TN_FUNCTION(int, scope_end, tn_session *s);
 TN_API int tn_flush(tn_session *s); /* runs what is pending now */
