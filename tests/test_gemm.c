@@ -344,7 +344,8 @@ TEST_IN(test_errors, setup, teardown)
     drop(&o);
 }
 
-/* Every instruction set this processor has, every height and width of tile, both layouts of A. */
+/* Every instruction set this processor has, every height and width of tile, both layouts of A; of one vector
+ * also heights beyond a packed block's, whose rows begin anywhere in threes. */
 TEST(test_kernels)
 {
     static const tn_dtype types[] = {TN_F32, TN_F64, TN_BF16};
@@ -353,17 +354,30 @@ TEST(test_kernels)
         const tn_gemm_kernel *kn;
         for (int i = 0; (kn = tn_gemm_kernel_at(type, i)) != NULL; i++) {
             const int per = kn->per;
-            for (int rows = 1; rows <= kn->mr; rows++) {
-                for (int cols = 1; cols <= 2 * kn->nr + 1; cols += 1 + cols % 3) {
-                    int by_k = (rows + cols) % 2, kc = 1 + (rows * 7 + cols) % 40, ld = cols + 3;
+            for (int rows = 1; rows <= kn->tall; rows++) {
+                const bool tall = rows > kn->mr;
+                for (int cols = 1; cols <= (tall ? kn->nr / 2 : 2 * kn->nr + 1); cols += 1 + cols % 3) {
+                    enum { THREE = TN_GEMM_APART };
+                    const int by_k = (rows + cols) % 2, up = (kn->tall + THREE) / THREE * THREE,
+                              row = by_k ? 1 : kn->a_ld,
+                              column = !by_k  ? 1
+                                       : tall ? up
+                                              : kn->mr;
+                    int64_t at[TN_GEMM_AT];
+                    for (int q = 0; q < TN_GEMM_AT; q++) at[q] = (up - THREE - q * THREE) * row;
+                    int kc = 1 + (rows * 7 + cols) % 40, ld = cols + 3;
                     int panels = (cols + kn->nr - 1) / kn->nr;
-                    void *a = random_array(type, per * (int64_t)kn->mr * kn->a_ld);
+                    void *a = random_array(type, per * (int64_t)up * kn->a_ld);
                     void *b = random_array(type, per * (int64_t)panels * kc * kn->nr);
                     void *c = random_array(d, rows * ld), *bias = random_array(d, cols);
                     double *old = malloc((size_t)(rows * ld) * sizeof *old);
                     for (int q = 0; q < rows * ld; q++) old[q] = get(d, c, q);
                     tn_gemm_block blk = {.rows = rows,
                                          .a_by_k = by_k,
+                                         .a_step = !tall  ? 0
+                                                   : by_k ? column
+                                                          : row,
+                                         .a_at = tall ? at : NULL,
                                          .cols = cols,
                                          .kc = kc,
                                          .a = a,
@@ -382,14 +396,14 @@ TEST(test_kernels)
                                          .next_tile = rows % 2};
                     kn->block(&blk);
                     for (int r = 0; r < rows; r++) {
+                        const int64_t first = tall ? at[r / THREE] + r % THREE * row : r * row;
                         for (int j = 0; j < ld; j++) {
                             double want = old[r * ld + j];
                             if (j < cols) {
                                 want = (cols % 2 ? want : 0) + (rows % 2 ? get(d, bias, j) : 0);
                                 for (int p = 0; p < kc * per; p++) {
                                     const int q = p / per, h = p % per;
-                                    double x =
-                                        get(type, a, (by_k ? q * kn->mr + r : r * kn->a_ld + q) * per + h);
+                                    double x = get(type, a, (first + q * column) * per + h);
                                     want += x * get(type, b,
                                                     ((j / kn->nr * kc + q) * kn->nr + j % kn->nr) * per + h);
                                 }

@@ -76,7 +76,7 @@ static void add_band(const job *v, const tn_band *b, int64_t j0, int64_t j1, boo
     for (int64_t i = 0; i < v->k; i += g.rows) {
         int64_t at[TN_GEMM_AT];
         for (int q = 0; q < TN_GEMM_AT; q++) at[q] = element(v, tn_min64(v->k - 1, i + q * TN_GEMM_APART));
-        g.rows = (int)tn_min64(w->kn->mr, v->k - i);
+        g.rows = (int)tn_min64(2 * width <= w->kn->nr ? w->kn->tall : w->kn->mr, v->k - i);
         g.a = a, g.a_at = at;
         g.c = sum + (i * w->to + j0) * w->cs;
         w->kn->block(&g);

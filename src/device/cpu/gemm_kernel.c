@@ -49,10 +49,10 @@ static inline vec_f64 load_f64(const double *p)
 #define RELU(v)      ((vec_f64)((vec_i64)(v) & ~((v) < (vec_f64){0, 0})))
 #include "gemm_micro.h"
 
-static const tn_gemm_kernel base_f32 = {"base f32",    4, base_f32_NR,    TN_GEMM_KC_F32,
-                                        base_f32_A_LD, 1, base_f32_block, base_f32_dots};
-static const tn_gemm_kernel base_f64 = {"base f64",    4, base_f64_NR,    TN_GEMM_KC_F64,
-                                        base_f64_A_LD, 1, base_f64_block, base_f64_dots};
+static const tn_gemm_kernel base_f32 = {
+    "base f32", 4, 4, base_f32_NR, TN_GEMM_KC_F32, base_f32_A_LD, 1, base_f32_block, base_f32_dots};
+static const tn_gemm_kernel base_f64 = {
+    "base f64", 4, 4, base_f64_NR, TN_GEMM_KC_F64, base_f64_A_LD, 1, base_f64_block, base_f64_dots};
 
 /* ---- x86: max(0, v) gives its second operand where either is NaN, which is the relu wanted ---- */
 
@@ -95,6 +95,7 @@ static const tn_gemm_kernel base_f64 = {"base f64",    4, base_f64_NR,    TN_GEM
 #define V            __m512
 #define VL           16
 #define MR           12
+#define TALL         24
 #define NV           2
 #define KC           TN_GEMM_KC_F32
 #define TARGET       AVX512
@@ -111,6 +112,7 @@ static const tn_gemm_kernel base_f64 = {"base f64",    4, base_f64_NR,    TN_GEM
 #define V            __m512d
 #define VL           8
 #define MR           12
+#define TALL         24
 #define NV           2
 #define KC           TN_GEMM_KC_F64
 #define TARGET       AVX512
@@ -133,6 +135,7 @@ static inline AVX512_PAIRS __m512bh first_pairs(const uint16_t *p, int64_t n)
 #define V             __m512
 #define VL            16
 #define MR            12
+#define TALL          24
 #define NV            2
 #define KC            TN_GEMM_KC_F32
 #define PER           2
@@ -148,15 +151,17 @@ static inline AVX512_PAIRS __m512bh first_pairs(const uint16_t *p, int64_t n)
 #define SUM(v)        _mm512_reduce_add_ps(v)
 #include "gemm_micro.h"
 
-static const tn_gemm_kernel avx2_f32 = {"avx2 f32",    4, avx2_f32_NR,    TN_GEMM_KC_F32,
-                                        avx2_f32_A_LD, 1, avx2_f32_block, avx2_f32_dots};
-static const tn_gemm_kernel avx2_f64 = {"avx2 f64",    4, avx2_f64_NR,    TN_GEMM_KC_F64,
-                                        avx2_f64_A_LD, 1, avx2_f64_block, avx2_f64_dots};
-static const tn_gemm_kernel avx512_f32 = {"avx512 f32",    12, avx512_f32_NR,    TN_GEMM_KC_F32,
-                                          avx512_f32_A_LD, 1,  avx512_f32_block, avx512_f32_dots};
-static const tn_gemm_kernel avx512_f64 = {"avx512 f64",    12, avx512_f64_NR,    TN_GEMM_KC_F64,
-                                          avx512_f64_A_LD, 1,  avx512_f64_block, avx512_f64_dots};
-static const tn_gemm_kernel pairs = {"avx512 bf16", 12, pairs_NR,    TN_GEMM_KC_F32,
+static const tn_gemm_kernel avx2_f32 = {
+    "avx2 f32", 4, 4, avx2_f32_NR, TN_GEMM_KC_F32, avx2_f32_A_LD, 1, avx2_f32_block, avx2_f32_dots};
+static const tn_gemm_kernel avx2_f64 = {
+    "avx2 f64", 4, 4, avx2_f64_NR, TN_GEMM_KC_F64, avx2_f64_A_LD, 1, avx2_f64_block, avx2_f64_dots};
+static const tn_gemm_kernel avx512_f32 = {
+    "avx512 f32",   12, 24, avx512_f32_NR, TN_GEMM_KC_F32, avx512_f32_A_LD, 1, avx512_f32_block,
+    avx512_f32_dots};
+static const tn_gemm_kernel avx512_f64 = {
+    "avx512 f64",   12, 24, avx512_f64_NR, TN_GEMM_KC_F64, avx512_f64_A_LD, 1, avx512_f64_block,
+    avx512_f64_dots};
+static const tn_gemm_kernel pairs = {"avx512 bf16", 12, 24,          pairs_NR,  TN_GEMM_KC_F32,
                                      pairs_A_LD,    2,  pairs_block, pairs_dots};
 #endif
 

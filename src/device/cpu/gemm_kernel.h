@@ -25,14 +25,14 @@ enum {
     TN_GEMM_AHEAD = 16, /* rows of B are asked for so many before they are read */
     TN_GEMM_A_PAD = 16, /* keeps the rows of a block out of each other's cache sets */
     TN_GEMM_APART = 3,  /* rows of A that lie a_step, or 1, apart; each such */
-    TN_GEMM_AT = 4,     /* of a block */
+    TN_GEMM_AT = 8,     /* of a block */
     TN_GEMM_A_BYTES = TN_GEMM_MAX_MR * (TN_GEMM_KC_F64 + TN_GEMM_A_PAD) * 8,
 };
 
 /* C[rows, cols] (+)= A[rows, kc] B[kc, cols], then bias and relu. */
 typedef struct tn_gemm_block {
-    /* At most mr, or any number of such as lie a_step apart; a is readable (and finite or not, it is unused)
-     * up to the next multiple of 4. */
+    /* At most mr, of one vector's columns tall, or any number of such as lie a_step apart; a is readable (and
+     * finite or not, it is unused) up to the next multiple of 4. */
     int rows;
     bool a_by_k;         /* a[p * a_step + i], else a[i * a_step + p] */
     int64_t a_step;      /* 0: as packed, mr or a_ld */
@@ -71,8 +71,8 @@ typedef struct tn_gemm_dots {
 
 typedef struct tn_gemm_kernel {
     const char *name;
-    int mr, nr, kc, a_ld;
-    int per; /* numbers along k of an element of A and B: 2 of bf16 */
+    int mr, tall, nr, kc, a_ld; /* tall: rows of a tile of no more columns than a vector has */
+    int per;                    /* numbers along k of an element of A and B: 2 of bf16 */
     void (*block)(const tn_gemm_block *g);
     void (*dots)(const tn_gemm_dots *g);
 } tn_gemm_kernel;

@@ -1,16 +1,19 @@
 /* gemm_micro.h - the register tile, written once and included by gemm_kernel.c per instruction set and type.
  *
  * The includer defines: T (float or double), V (a vector of VL of them), MR and NV (the tile is MR rows by NV
- * vectors), KC (columns of an A block), TARGET (function attribute), NAME(x) (mangles), and SPLAT(x),
- * LOAD(p), STORE(p, v), FMA(a, b, c), RELU(v); where an element of A and B holds several numbers, also
- * PER, how many, NUMBER, their type, and REST(a, b, n), the products of n of them, fewer than a vector's. MR
- * is a multiple of 4; rows come in fours, what is odd goes through a small tile on the stack. All loops over
- * rows and vectors have constant bounds and unroll, so `acc` lives in registers, and so do the few addresses
- * from which all rows of A are reached.
+ * vectors; one of one vector is TALL rows, if that is defined), KC (columns of an A block), TARGET (function
+ * attribute), NAME(x) (mangles), and SPLAT(x), LOAD(p), STORE(p, v), FMA(a, b, c), RELU(v); where an element
+ * of A and B holds several numbers, also PER, how many, NUMBER, their type, and REST(a, b, n), the products
+ * of n of them, fewer than a vector's. MR is a multiple of 4; rows come in fours, what is odd goes through a
+ * small tile on the stack. All loops over rows and vectors have constant bounds and unroll, so `acc` lives in
+ * registers, and so do the few addresses from which all rows of A are reached.
  */
 #ifndef PER
 #define PER    1
 #define NUMBER T
+#endif
+#ifndef TALL
+#define TALL MR
 #endif
 enum { NAME(NR) = NV * VL, NAME(A_LD) = KC + TN_GEMM_A_PAD };
 
@@ -31,8 +34,8 @@ static inline __attribute__((always_inline)) TARGET void
 NAME(tile)(const int rows, const int nv, const int64_t a_row, const int64_t a_k, const NAME(call) * g)
 {
     enum { APART = TN_GEMM_APART }; /* rows that one address and a stride reach */
-    V acc[MR][NV];
-    const T *a[MR / APART + 1], *b = g->b;
+    V acc[TALL][NV];
+    const T *a[TALL / APART + 1], *b = g->b;
     T *const c = g->c;
     const int64_t ldb = g->ldb, ldc = g->ldc, step = g->ask_step;
     UNROLL for (int i = 0; i < rows; i += APART)
@@ -45,7 +48,7 @@ NAME(tile)(const int rows, const int nv, const int64_t a_row, const int64_t a_k,
             UNROLL for (int j = 0; j < nv; j++)
             {
                 acc[i][j] = LOAD(c + i * ldc + j * VL);
-                __builtin_prefetch(c + i * ldc + NAME(NR) + j * VL, 1, 3); /* the next tile's */
+                if (nv > 1) __builtin_prefetch(c + i * ldc + NAME(NR) + j * VL, 1, 3); /* the next tile's */
             }
         }
     } else {
@@ -137,6 +140,9 @@ TILE(8, 1)
 TILE(8, 2)
 TILE(12, 1)
 TILE(12, 2)
+TILE(16, 1)
+TILE(20, 1)
+TILE(24, 1)
 #endif
 #undef TILE
 
@@ -148,7 +154,7 @@ static NAME(tile_fn) * NAME(pick)(int rows, int nv, bool by_k)
     {                                                                                                        \
         NAME(rows_##r##_##v), NAME(by_k_##r##_##v)                                                           \
     }
-    static NAME(tile_fn) *const table[MR / 4][NV][2] = {
+    static NAME(tile_fn) *const table[TALL / 4][NV][2] = {
 #if NV > 2
         {ROW(4, 1), ROW(4, 2), ROW(4, 3)},
 #else
@@ -157,6 +163,9 @@ static NAME(tile_fn) * NAME(pick)(int rows, int nv, bool by_k)
 #if MR > 4
         {ROW(8, 1), ROW(8, 2)},
         {ROW(12, 1), ROW(12, 2)},
+        {ROW(16, 1)},
+        {ROW(20, 1)},
+        {ROW(24, 1)},
 #endif
     };
 #undef ROW
@@ -214,10 +223,11 @@ static void NAME(block)(const tn_gemm_block *g)
     } else if (g->runs > 1) {
         t.stream_steps = g->run;
     }
+    const int most = g->cols <= VL ? TALL : MR;
     for (int i = 0, h; i < g->rows; i += h) {
         /* Tiles of about as many rows: one of few costs nearly as much as one of many. */
-        const int left = g->rows - i, these = (left + MR - 1) / MR;
-        h = left <= MR ? left : ((left + these - 1) / these + 3) / 4 * 4;
+        const int left = g->rows - i, these = (left + most - 1) / most;
+        h = left <= most ? left : ((left + these - 1) / these + 3) / 4 * 4;
         if (i && h % 4 && !g->accumulate) { /* some twice rather than by way of the stack */
             i -= 4 - h % 4;
             h += 4 - h % 4;
@@ -238,14 +248,15 @@ static void NAME(block)(const tn_gemm_block *g)
                 continue;
             }
             T tile[MR * NAME(NR)], edge[NAME(NR)] = {0}; /* what is not set here is of no column of C */
+            const int ld = nv * VL;
             if (g->accumulate) {
-                memset(tile, 0, sizeof tile);
-                NAME(copy)(tile, NAME(NR), c + j, g->ldc, h, w);
+                memset(tile, 0, (size_t)(rows * ld) * sizeof *tile);
+                NAME(copy)(tile, ld, c + j, g->ldc, h, w);
             }
             if (bias) NAME(copy)(edge, 0, bias + j, 0, 1, w);
-            t.c = tile, t.ldc = NAME(NR), t.bias = bias ? edge : NULL;
+            t.c = tile, t.ldc = ld, t.bias = bias ? edge : NULL;
             fn(&t);
-            NAME(copy)(c + j, g->ldc, tile, NAME(NR), h, w);
+            NAME(copy)(c + j, g->ldc, tile, ld, h, w);
         }
     }
 }
@@ -334,6 +345,7 @@ static TARGET void NAME(dots)(const tn_gemm_dots *g)
 #undef V
 #undef VL
 #undef MR
+#undef TALL
 #undef NV
 #undef KC
 #undef PER

@@ -17,7 +17,7 @@
 #ifdef __clang__
 #define UNROLL _Pragma("unroll")
 #else
-#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL _Pragma("GCC unroll 32")
 #endif
 
 typedef float vec_f32 __attribute__((vector_size(16)));
