@@ -85,6 +85,11 @@ static const int configs[][16] = {
     {1, 3, 2, 32, 32, 5, 5, 32, 1, 1, 4, 4, 4, 4, 1, 1},
     {3, 9, 8, 40, 40, 3, 3, 40, 1, 2, 1, 1, 0, 2, 1, 1},
     {2, 6, 7, 17, 17, 4, 2, 17, 2, 1, 2, 0, 1, 1, 1, 2},
+    {2, 5, 1, 33, 33, 3, 3, 33, 1, 1, 1, 1, 1, 1, 1, 1},
+    {3, 4, 2, 17, 17, 3, 3, 17, 2, 2, 1, 1, 2, 2, 1, 1},
+    {1, 19, 9, 50, 50, 3, 3, 50, 1, 1, 0, 1, 0, 0, 2, 1},
+    {2, 21, 7, 20, 20, 3, 3, 20, 1, 2, 2, 1, 0, 2, 3, 1},
+    {1, 3, 4, 16, 16, 3, 3, 16, 1, 1, 4, 3, 4, 5, 1, 1},
     /* results of few channels from many, strided so that some phases have no taps, windows larger than what
      * is left of an image, lines longer than a band, images read where they stand */
     {2, 9, 11, 32, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},

@@ -3,9 +3,11 @@
  *
  * The result's pixels are sums over taps of source pixels times weights, for the data gradient as for the
  * forward pass: only the pixel that a tap reads differs. The weight gradient is cut into runs of images; each
- * gives a partial sum, of sums of rows, and they are added in order. Bodies are written once, with vectors of
- * the compiler, and compiled for each instruction set.
- * Read first: tn_conv2d_depthwise, then pixels. */
+ * gives a partial sum, of sums of rows, and they are added in order. Windows of 3 x 3 slide where
+ * conv_slide.c serves. The other bodies are written once, with vectors of the compiler, and compiled for each
+ * instruction set; what is 16 bits wide they have beside, as floats. Read first: tn_conv2d_depthwise, then
+ * pixels. */
+#include "conv_slide.h"
 #include "cpu_lib.h"
 #include "gemm_kernel.h"
 #include "pool.h"
@@ -34,6 +36,7 @@ typedef struct work {
     float *partials;              /* weight gradient: taps of each run of images */
     int64_t images, parts;
     const float *bias;
+    bool slides;
     bool narrow;       /* operands are 16 bits wide: floats in a slot of each thread */
     int64_t wide_from; /* floats of a slot that operands have; results behind them */
     tn_slots *slots;
@@ -241,6 +244,65 @@ BODY runs(const work *v, int64_t begin, int64_t end)
     if (v->narrow) tn_give_slot(v->slots, mine);
 }
 
+/* ---- windows that slide ---- */
+
+static tn_slide slide_of(const work *v)
+{
+    const tn_conv2d_desc *c = v->c;
+    const bool back = c->pass == TN_CONV_DATA_GRAD;
+    return (tn_slide){.dtype = c->dtype,
+                      .channels = c->c,
+                      .count = v->w,
+                      .width = v->from_w,
+                      .step = back ? 1 : c->stride[1],
+                      .first = back ? c->pad[2] - (c->kw - 1) : -c->pad[2],
+                      .ahead =
+                          (back ? 1 : c->stride[0]) * v->from_w * c->c * (int64_t)tn_dtype_size(c->dtype),
+                      .taps = (float *)v->taps,
+                      .bias = v->bias,
+                      .relu = c->epilogue == TN_EPI_RELU};
+}
+
+/* What `row` of an image's results reads, of the image's lines of `bytes`. */
+static void lines_of(const tn_conv2d_desc *c, const char *image, int64_t bytes, int64_t row,
+                     const char *line[3])
+{
+    for (int64_t r = 0; r < c->kh; r++) {
+        const int64_t y = tn_conv2d_tap(c, 0, row, c->pass == TN_CONV_DATA_GRAD ? c->kh - 1 - r : r);
+        line[r] = y < 0 ? NULL : image + y * bytes;
+    }
+}
+
+static void slide_rows(void *arg, int64_t begin, int64_t end)
+{
+    const work *v = arg;
+    const tn_conv2d_desc *c = v->c;
+    const int64_t pixel = c->c * (int64_t)tn_dtype_size(c->dtype), line = v->from_w * pixel;
+    tn_slide s = slide_of(v);
+    for (int64_t i = begin; i < end; i++) {
+        lines_of(c, (const char *)c->in0 + i / v->h * v->from_h * line, line, i % v->h, s.line);
+        tn_slide_results(&s, (char *)c->out + i * v->w * pixel);
+    }
+}
+
+static void slide_runs(void *arg, int64_t begin, int64_t end)
+{
+    const work *v = arg;
+    const tn_conv2d_desc *c = v->c;
+    const int64_t pixel = c->c * (int64_t)tn_dtype_size(c->dtype), line = c->w * pixel,
+                  taps = c->kh * c->kw * c->c;
+    tn_slide s = slide_of(v);
+    for (int64_t i = begin; i < end; i++) {
+        s.taps = v->partials + i * taps;
+        memset(s.taps, 0, (size_t)taps * sizeof *s.taps);
+        const int64_t last = tn_min64(c->n, (i + 1) * v->images) * c->oh;
+        for (int64_t row = i * v->images * c->oh; row < last; row++) {
+            lines_of(c, (const char *)c->in0 + row / c->oh * c->h * line, line, row % c->oh, s.line);
+            tn_slide_weights(&s, (const char *)c->in1 + row * c->ow * pixel);
+        }
+    }
+}
+
 #define COMPILED(name, target)                                                                               \
     static target void rows_##name(void *v, int64_t begin, int64_t end)                                      \
     {                                                                                                        \
@@ -265,6 +327,7 @@ static void run(struct tn_pool *pool, work *v, bool whole_runs, int64_t n, int64
     else if (__builtin_cpu_supports("avx2"))
         body = whole_runs ? runs_avx2 : rows_avx2;
 #endif
+    if (v->slides) body = whole_runs ? slide_runs : slide_rows;
     tn_pool_run(pool, body, v, n, grain);
 }
 
@@ -288,13 +351,15 @@ int tn_conv2d_depthwise(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_d
               .bias = c->bias,
               .narrow = c->dtype != TN_F32,
               .slots = &slots};
+    v.slides = c->kh == 3 && c->kw == 3 && c->dilation[1] == 1 && tn_slide_serves(c->dtype, c->stride[1]) &&
+               !(back && c->stride[1] > 1);
     v.parts = wgrad ? tn_ceil_div(c->n, v.images) : 1;
     const int64_t grain = tn_max64(1, tn_min64(v.h, CHUNK / (v.w * weights)));
     /* Of 16 bits, floats beside: weights and bias of all, rows or images of each thread. */
     const int64_t read = tn_min64(v.from_h, back ? (grain + c->kh * c->dilation[0]) / c->stride[0] + 2
                                                  : grain * c->stride[0] + c->kh * c->dilation[0]);
     v.wide_from = wgrad ? c->h * c->w * c->c : read * v.from_w * c->c;
-    const int64_t floats = v.wide_from + (wgrad ? c->oh * c->ow : grain * v.w) * c->c;
+    const int64_t floats = v.slides ? 0 : v.wide_from + (wgrad ? c->oh * c->ow : grain * v.w) * c->c;
     float *scratch = tn_cpu_scratch(lib, TN_SCRATCH_SUM, (size_t)(v.parts * weights) * sizeof *scratch);
     int64_t *column = tn_cpu_scratch(lib, TN_SCRATCH_PACK, (size_t)(v.w * c->kw) * sizeof *column);
     if (!scratch || !column ||
@@ -322,16 +387,19 @@ int tn_conv2d_depthwise(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_d
     if (!wgrad) {
         const float *w = v.narrow ? wide : c->in1;
         if (v.narrow) tn_widen_floats(c->dtype, c->in1, wide, weights);
-        for (int64_t i = 0; i < weights; i++) scratch[i] = w[i % c->c * taps + i / c->c];
+        for (int64_t t = 0; t < taps; t++) {
+            const int64_t tap = back && v.slides ? taps - 1 - t : t;
+            for (int64_t ch = 0; ch < c->c; ch++) scratch[t * c->c + ch] = w[ch * taps + tap];
+        }
         run(pool, &v, false, c->n * v.h, grain);
         return TN_OK;
     }
     run(pool, &v, true, v.parts, 1);
     float *gw = v.narrow ? wide : c->out;
-    for (int64_t i = 0; i < weights; i++) {
-        for (int64_t q = 1; q < v.parts; q++) scratch[i] += scratch[q * weights + i];
-        gw[i % c->c * taps + i / c->c] = scratch[i];
-    }
+    for (int64_t q = 1; q < v.parts; q++)
+        for (int64_t i = 0; i < weights; i++) scratch[i] += scratch[q * weights + i];
+    for (int64_t ch = 0; ch < c->c; ch++)
+        for (int64_t t = 0; t < taps; t++) gw[ch * taps + t] = scratch[t * c->c + ch];
     if (v.narrow) tn_narrow_floats(c->dtype, wide, c->out, weights);
     return TN_OK;
 }

@@ -7,16 +7,11 @@
 
 #if X86
 #define AVX2   __attribute__((target("avx2,f16c")))
-#define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx2")))
+#define AVX512 __attribute__((target(AVX512_TARGET)))
 
 static bool have_avx2(void)
 {
     return __builtin_cpu_supports("avx2"); /* no processor has it without F16C */
-}
-
-static bool have_avx512(void)
-{
-    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
 
 static AVX2 void avx2_widen(tn_dtype t, const uint16_t *s, float *d, int64_t n)
@@ -40,37 +35,29 @@ static AVX2 void avx2_narrow(tn_dtype t, const float *s, uint16_t *d, int64_t n)
     for (; i < n; i++) d[i] = t == TN_BF16 ? tn_f32_to_bf16(s[i]) : (uint16_t)_cvtss_sh(s[i], 0);
 }
 
-/* The first n of a vector; n may be more. */
-static inline AVX512 __mmask16 first_of(int64_t n)
-{
-    return (__mmask16)(n < 16 ? (1u << n) - 1 : 0xffff);
-}
-
 static AVX512 void avx512_widen(tn_dtype t, const uint16_t *s, float *d, int64_t n)
 {
-    for (int64_t i = 0; i < n; i += 16) {
-        const __m256i h = _mm256_maskz_loadu_epi16(first_of(n - i), s + i);
-        const __m512 v =
-            t == TN_BF16 ? (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16) : _mm512_cvtph_ps(h);
-        _mm512_mask_storeu_ps(d + i, first_of(n - i), v);
+    int64_t i = 0;
+    for (; t == TN_BF16 && i + 16 <= n; i += 16)
+        _mm512_storeu_ps(d + i, avx512_widen_bf16(_mm256_loadu_si256((const void *)(s + i))));
+    for (; t == TN_F16 && i + 16 <= n; i += 16)
+        _mm512_storeu_ps(d + i, _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(s + i))));
+    if (i < n) {
+        const __mmask16 rest = avx512_first_of(n - i);
+        _mm512_mask_storeu_ps(d + i, rest, avx512_load_floats(t, s + i, rest));
     }
-}
-
-static inline AVX512 __m256i avx512_narrow_bf16(__m512 v)
-{
-    const __m512i u = (__m512i)v, even = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    const __m512i near = _mm512_add_epi32(u, _mm512_add_epi32(even, _mm512_set1_epi32(0x7fff)));
-    const __m512i quiet = _mm512_or_si512(u, _mm512_set1_epi32(0x400000));
-    const __m512i h = _mm512_mask_mov_epi32(near, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), quiet);
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(h, 16));
 }
 
 static AVX512 void avx512_narrow(tn_dtype t, const float *s, uint16_t *d, int64_t n)
 {
-    for (int64_t i = 0; i < n; i += 16) {
-        const __m512 v = _mm512_maskz_loadu_ps(first_of(n - i), s + i);
-        _mm256_mask_storeu_epi16(d + i, first_of(n - i),
-                                 t == TN_BF16 ? avx512_narrow_bf16(v) : _mm512_cvtps_ph(v, 0));
+    int64_t i = 0;
+    for (; t == TN_BF16 && i + 16 <= n; i += 16)
+        avx512_store_floats(TN_BF16, d + i, _mm512_loadu_ps(s + i), 0xffff);
+    for (; t == TN_F16 && i + 16 <= n; i += 16)
+        avx512_store_floats(TN_F16, d + i, _mm512_loadu_ps(s + i), 0xffff);
+    if (i < n) {
+        const __mmask16 rest = avx512_first_of(n - i);
+        avx512_store_floats(t, d + i, _mm512_maskz_loadu_ps(rest, s + i), rest);
     }
 }
 #endif
@@ -85,8 +72,8 @@ void tn_widen_floats(tn_dtype t, const void *src, void *dst, int64_t n)
     float *d = dst;
     int64_t i = 0;
 #if X86
-    if (have_avx512() || have_avx2()) {
-        (have_avx512() ? avx512_widen : avx2_widen)(t, s, d, n);
+    if (avx512_there() || have_avx2()) {
+        (avx512_there() ? avx512_widen : avx2_widen)(t, s, d, n);
         return;
     }
 #endif
@@ -107,8 +94,8 @@ void tn_narrow_floats(tn_dtype t, const void *src, void *dst, int64_t n)
     uint16_t *d = dst;
     int64_t i = 0;
 #if X86
-    if (have_avx512() || have_avx2()) {
-        (have_avx512() ? avx512_narrow : avx2_narrow)(t, s, d, n);
+    if (avx512_there() || have_avx2()) {
+        (avx512_there() ? avx512_narrow : avx2_narrow)(t, s, d, n);
         return;
     }
 #endif
@@ -124,7 +111,7 @@ AVX512 void tn_pack_pairs(const uint16_t *src, int64_t lds, int64_t cols, int64_
 {
     for (int64_t p = 0; p < k; p += 2, src += 2 * lds, dst += ldd) {
         for (int64_t j = 0; j < cols; j += 16) {
-            const __mmask16 there = first_of(cols - j), up = first_of((cols - j + 3) / 4 * 4);
+            const __mmask16 there = avx512_first_of(cols - j), up = avx512_first_of((cols - j + 3) / 4 * 4);
             const __m256i lo = _mm256_maskz_loadu_epi16(there, src + j);
             const __m256i hi =
                 _mm256_maskz_loadu_epi16(p + 1 < k ? there : 0, src + (p + 1 < k ? lds : 0) + j);

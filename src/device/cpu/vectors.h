@@ -3,8 +3,11 @@
 #ifndef TN_VECTORS_H
 #define TN_VECTORS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "../device.h"
 
 #if defined(__x86_64__)
 #define X86 1
@@ -62,6 +65,60 @@ static inline __attribute__((target("avx2"))) void avx2_narrow_bf16(uint16_t *p,
     const __m256i h = _mm256_srli_epi32(_mm256_blendv_epi8(near, quiet, nan), 16);
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(h, h), 0x08);
     _mm_storeu_si128((void *)p, _mm256_castsi256_si128(packed));
+}
+
+/* ---- AVX-512: numbers of f32, f16 or bf16, 16 at a time, of which `lanes` are there ---- */
+
+#define AVX512_TARGET "avx512f,avx512bw,avx512vl,avx2,fma"
+#define AVX512_INLINE static inline __attribute__((always_inline, target(AVX512_TARGET)))
+
+static inline bool avx512_there(void)
+{
+    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+}
+
+/* The first n of a vector; n may be more. */
+AVX512_INLINE __mmask16 avx512_first_of(int64_t n)
+{
+    return (__mmask16)(n < 16 ? (1u << n) - 1 : 0xffff);
+}
+
+AVX512_INLINE __m512 avx512_widen_bf16(__m256i h)
+{
+    return (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16);
+}
+
+AVX512_INLINE __m512 avx512_load_floats(tn_dtype t, const void *p, __mmask16 lanes)
+{
+    if (t == TN_F32) return _mm512_maskz_loadu_ps(lanes, p);
+    const __m256i h = _mm256_maskz_loadu_epi16(lanes, p);
+    return t == TN_BF16 ? avx512_widen_bf16(h) : _mm512_cvtph_ps(h);
+}
+
+AVX512_INLINE __m256i avx512_narrow_bf16(__m512 v)
+{
+    const __m512i u = (__m512i)v, even = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    const __m512i near = _mm512_add_epi32(u, _mm512_add_epi32(even, _mm512_set1_epi32(0x7fff)));
+    const __m512i quiet = _mm512_or_si512(u, _mm512_set1_epi32(0x400000));
+    const __m512i h = _mm512_mask_mov_epi32(near, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), quiet);
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(h, 16));
+}
+
+/* Whole vectors by another instruction: a masked store is slow. */
+AVX512_INLINE void avx512_store_floats(tn_dtype t, void *p, __m512 v, __mmask16 lanes)
+{
+    if (t == TN_F32) {
+        if (lanes == 0xffff)
+            _mm512_storeu_ps(p, v);
+        else
+            _mm512_mask_storeu_ps(p, lanes, v);
+        return;
+    }
+    const __m256i h = t == TN_BF16 ? avx512_narrow_bf16(v) : _mm512_cvtps_ph(v, 0);
+    if (lanes == 0xffff)
+        _mm256_storeu_si256(p, h);
+    else
+        _mm256_mask_storeu_epi16(p, lanes, h);
 }
 #endif
 

@@ -48,23 +48,7 @@ static inline void narrow_f16(uint16_t *p, vec_f32 v)
 
 #if X86
 #define AVX2   __attribute__((target("avx2,fma,f16c")))
-#define AVX512 __attribute__((target("avx512f,avx2,fma")))
-
-static inline AVX512 __m512 avx512_widen_bf16(const uint16_t *p)
-{
-    const __m256i h = _mm256_loadu_si256((const void *)p);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
-}
-
-static inline AVX512 void avx512_narrow_bf16(uint16_t *p, __m512 v)
-{
-    const __m512i u = _mm512_castps_si512(v), half = _mm512_set1_epi32(0x7fff);
-    const __m512i even = _mm512_and_epi32(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    const __m512i near = _mm512_add_epi32(u, _mm512_add_epi32(even, half));
-    const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-    const __m512i h = _mm512_mask_or_epi32(near, nan, u, _mm512_set1_epi32(0x400000));
-    _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(h, 16)));
-}
+#define AVX512 __attribute__((target(AVX512_TARGET)))
 
 #define V                 __m256
 #define VL                8
@@ -98,8 +82,8 @@ static inline AVX512 void avx512_narrow_bf16(uint16_t *p, __m512 v)
 #define RELU(v)           _mm512_max_ps(_mm512_setzero_ps(), v)
 #define WIDEN_F16(p)      _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(p)))
 #define NARROW_F16(p, v)  _mm256_storeu_si256((void *)(p), _mm512_cvtps_ph(v, 0))
-#define WIDEN_BF16(p)     avx512_widen_bf16(p)
-#define NARROW_BF16(p, v) avx512_narrow_bf16(p, v)
+#define WIDEN_BF16(p)     avx512_widen_bf16(_mm256_loadu_si256((const void *)(p)))
+#define NARROW_BF16(p, v) _mm256_storeu_si256((void *)(p), avx512_narrow_bf16(v))
 #include "winograd_micro.h"
 
 #endif
@@ -109,7 +93,7 @@ const tn_winograd_kernel *tn_winograd_kernel_at(int tile, tn_dtype dtype, int i)
     const tn_winograd_kernel *all[3];
     int n = 0;
 #if X86
-    if (__builtin_cpu_supports("avx512f")) all[n++] = avx512_kernels;
+    if (avx512_there()) all[n++] = avx512_kernels;
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all[n++] = avx2_kernels;
 #endif
     all[n++] = base_kernels;
