@@ -113,7 +113,7 @@ void fu_wait_late(fu_ctx *c, int *order, int n)
     for (int first = 0, end; first < n; first = end + 1) {
         const int low = first < WINDOW ? 0 : first - WINDOW;
         int later[WINDOW], n_later = 0, to = low;
-        for (end = first; end < n && c->group[order[end]].room == FU_RANKS; end++)
+        for (end = first; end < n && makes_mean(c, &c->group[order[end]]); end++)
             ;
         c->mark++;
         for (int i = end - 1; i >= low && end > first; i--)

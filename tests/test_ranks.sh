@@ -198,9 +198,13 @@ meets() { # four times for the two sums of two batch norms there and back, and o
 }
 check two_sums_of_a_batch_norm_are_one_meeting meets
 
-ahead() { # of the update, as else all weights and moments would have to be saved
-    grep 'ranks_mean\|adamw' "$tmp/explained"
-    awk '/ranks_mean  *mean_over_ranks/ { mean = NR } /adamw_elements/ { update = NR } END { exit !(mean && mean < update) }' "$tmp/explained"
+ahead() { # of the update, as else all weights and moments would have to be saved, shared or not
+    for shard in "" shard; do
+        PMI_SIZE=2 TENSOR_MPI=$tmp/slow.so "$BUILD/tensor" plan "$drill" gpt "$tmp/slow" $shard >"$tmp/plan" 2>&1 || return
+        sed -n '/^step: /,$p' "$tmp/plan" | tee "$tmp/steps"
+        awk '/ ranks_mean .* mean_over_ranks$/ { mean = NR } / adamw_elements .* adamw$/ && !update { update = NR }
+            END { exit !(mean && mean < update) }' "$tmp/steps" || return
+    done
 }
 check a_logged_mean_is_ahead_of_the_update ahead
 

@@ -220,11 +220,14 @@ int fu_simplify(fu_ctx *c)
     if ((status = find_same(c))) return status;
     find_live(c);
     find_strict(c);
-    for (int i = 0, together = -1; i < c->n_node; i++) {
+    int before[2] = {-1,
+                     -1}; /* what ranks do together: means, and gatherings, which means need not wait for */
+    for (int i = 0; i < c->n_node; i++) {
         const tn_tensor *t = c->node[i].t;
         if (c->node[i].live && c->node[i].kind == TN_KIND_RANKS) { /* in this order on each rank */
-            if (together >= 0 && !fu_note_after(c, i, together)) return TN_E_NOMEM;
-            together = i;
+            int *last = &before[tn_together_of(t) == TN_GATHER];
+            if (*last >= 0 && !fu_note_after(c, i, *last)) return TN_E_NOMEM;
+            *last = i;
         }
         for (int k = tn_kind_of(t) == TN_KIND_ASSIGN ? 1 : 0; c->node[i].live && k < t->n_in; k++) {
             int p = fu_node_of(c, fu_value_of(c, t->in[k]));

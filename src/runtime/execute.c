@@ -319,15 +319,19 @@ static tn_part part_of(const tn_plan *p, const tn_begin *b)
                      (size_t)dim[TN_RANKS_SIZE]};
 }
 
-/* Begins what can begin behind step `after`. */
-static int begin_parts(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, int after)
+/* Begins what can begin behind step `after`. What is gathered goes into weights: ranks agree ahead of each,
+ * where the host waits for it (agree_now). */
+static int begin_parts(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, int after, bool *agreed)
 {
     int status = TN_OK;
     for (int i = 0; i < p->n_begin && !status; i++) {
         const tn_begin *b = &p->begin[i];
         if (b->after != after) continue;
         const tn_part part = part_of(p, b);
-        if (b->step >= p->together) status = tn_ranks_agree(s, TN_OK);
+        if (b->step >= p->together && !(*agreed && s->device->take_fault)) {
+            status = tn_ranks_agree(s, TN_OK);
+            *agreed = true;
+        }
         if (!status) status = tn_ranks_start(s, &part, f->buf[b->buf], f->buf[b->buf + 1]);
     }
     return status;
@@ -354,8 +358,8 @@ static bool agree_now(const tn_session *s, const tn_flush_scratch *f, const tn_p
 static int run_steps(tn_session *s, tn_flush_scratch *f, tn_plan *p, const tn_word *word, int *at,
                      tn_errbuf *err)
 {
-    int status = begin_parts(s, f, p, -1);
     bool agreed = false;
+    int status = begin_parts(s, f, p, -1, &agreed);
     void **buf = f->buf;
     if (!status && agree_now(s, f, p, 0, &agreed)) status = tn_ranks_agree(s, TN_OK);
     for (int i = 0; i < p->n_step && !status && !s->fault.code; i++) {
@@ -365,7 +369,7 @@ static int run_steps(tn_session *s, tn_flush_scratch *f, tn_plan *p, const tn_wo
         status = run_step(s, buf, &p->step[i], word, host_node(f, p, &p->step[i]), err);
         if (probing && !status && !s->fault.code) status = tn_probe_after(s, f, p, i);
         if (!status && agree_now(s, f, p, i + 1, &agreed)) status = tn_ranks_agree(s, TN_OK);
-        if (!status && !s->fault.code) status = begin_parts(s, f, p, i);
+        if (!status && !s->fault.code) status = begin_parts(s, f, p, i, &agreed);
         buf += p->step[i].n_buf;
         word += p->step[i].n_scalar;
     }

@@ -194,8 +194,8 @@ static void list_calls(const tn_session *s, const tn_flush_scratch *f, const tn_
     for (uint32_t i = 0; i < end && s->in_step; i++) list_node(l, s->graph.nodes[i]);
     for (int i = 0; i < f->node.n && !s->in_step; i++) list_node(l, f->node.at[i]);
     for (int i = 0; p && i < p->n_begin; i++) /* machines unlike each other may plan another order */
-        tn_put(&l->text, "%lld numbers from %lld on\n", (long long)p->begin[i].n,
-               (long long)p->begin[i].first);
+        tn_put(&l->text, "%lld numbers from %lld on, %s\n", (long long)p->begin[i].n,
+               (long long)p->begin[i].first, p->step[p->begin[i].step].name);
 }
 
 /* The line at *at, which moves on; an end is an empty one. */
