@@ -111,6 +111,11 @@ static const int configs[][16] = {
     {17, 13, 13, 16, 24, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
     {2, 13, 13, 48, 80, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
     {1, 6, 6, 130, 270, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    /* lines of an odd number of pixels, some longer than a band */
+    {5, 14, 14, 32, 64, 4, 4, 1, 2, 2, 1, 1, 1, 1, 1, 1},
+    {70, 15, 13, 8, 36, 3, 3, 1, 2, 2, 1, 1, 1, 1, 1, 1},
+    {1, 4, 901, 24, 40, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+    {1, 3, 1803, 20, 33, 1, 5, 1, 1, 2, 0, 0, 1, 1, 1, 1},
     /* whole vectors of channels: tiles that reach beyond the image, several blocks and partial sums, more
      * channels than a block of a product, channels split */
     {2, 9, 7, 16, 48, 3, 3, 1, 1, 1, 0, 2, 2, 1, 1, 1},
@@ -184,7 +189,8 @@ static void reference(const layer *l, double *sum, double *size)
 }
 
 /* The largest sum of sizes among the results of the same image and channel, or the taps of the same filter
- * and channel: tiles share what they are computed from, and so the roundings. */
+ * and channel: tiles share what they are computed from, and so the roundings. They compute with whole
+ * filters, however little of these an image meets that is smaller. */
 static double size_nearby(const layer *l, const double *size, int64_t at)
 {
     const tn_conv2d_desc *c = &l->c;
@@ -194,6 +200,8 @@ static double size_nearby(const layer *l, const double *size, int64_t at)
     const int64_t first = at / (count * step) * count * step + at % step;
     double most = 0;
     for (int64_t i = 0; i < count; i++) most = fmax(most, size[first + i * step]);
+    if (c->h < c->kh) most *= (double)c->kh / (double)c->h;
+    if (c->w < c->kw) most *= (double)c->kw / (double)c->w;
     return most;
 }
 

@@ -236,8 +236,16 @@ static void few(const job *v, const strip *s, int64_t group, const char *a, int6
     for (int64_t i = 0; i < pixels; i += f.pixels, f.a += f.pixels * f.pixel) {
         f.pixels = tn_min64(pixels - i, narrow ? v->aside : pixels);
         tn_few_results(&f);
-        for (int64_t q = 0; narrow && q < f.pixels; q++)
-            tn_narrow_floats(w->c->dtype, f.out + q * w->to, out + (i + q) * s->out_step * w->es, w->to);
+        for (int64_t q = 0, n; narrow && q < f.pixels;
+             q += n) { /* many at once: a call costs as much as many */
+            enum { ONCE = 64 };
+            uint16_t some[ONCE * TN_FEW_RESULTS];
+            n = tn_min64(ONCE, f.pixels - q);
+            tn_narrow_floats(w->c->dtype, f.out + q * w->to, some, n * w->to);
+            for (int64_t k = 0; k < n; k++)
+                for (int64_t o = 0; o < w->to; o++)
+                    ((uint16_t *)(void *)out)[(i + q + k) * s->out_step + o] = some[k * w->to + o];
+        }
     }
 }
 

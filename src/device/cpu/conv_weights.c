@@ -55,9 +55,9 @@ static void add_band(const job *v, const tn_band *b, int64_t j0, int64_t j1, boo
                      (((b->image * c->oh + b->l0) * c->ow + b->x0) * c->oc + b->group * w->to + j0) * w->es;
     const char *a = tn_windows_copy(w, b, copy);
     tn_gemm_block g = {.a_by_k = true,
-                       .a_step = per * w->pixel,
+                       .a_step = w->patches ? w->pixel : per * w->pixel,
                        .cols = width,
-                       .kc = pixels / per,
+                       .kc = tn_ceil_div(pixels, per),
                        .b = gy,
                        .ldb = c->oc,
                        .b_step = w->kn->nr,

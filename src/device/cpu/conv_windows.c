@@ -13,6 +13,7 @@ enum {
     COPY = 2, /* cycles that a copy takes, and elements that it has in each further one */
     COPIED = 12,
     LANES = 16,
+    MANY = 32, /* results of a window that are worth its copy as a patch */
 };
 
 /* ---- geometry ---- */
@@ -98,7 +99,7 @@ void tn_windows_of(tn_windows *w, const tn_conv2d_desc *c, bool pairs)
     const tn_gemm_kernel *paired =
         pairs && !w->few && c->dtype == TN_BF16 ? tn_gemm_kernel_for(TN_BF16) : NULL;
     if (paired && c->pass == TN_CONV_WEIGHT_GRAD) {
-        w->neighbours = c->ow % paired->per == 0 && !is_far(w);
+        w->neighbours = !is_far(w) && (c->ow % paired->per == 0 || w->to >= MANY);
         if (w->neighbours) w->kn = paired;
     } else if (paired && w->from % paired->per == 0) {
         w->kn = paired;
@@ -128,8 +129,9 @@ static void lay_out(tn_windows *w, bool rows, int64_t bytes)
                  waste = products * (double)(up - w->x.count) / (double)w->x.count,
                  copies = (double)w->taps * (COPY + (double)w->from / COPIED);
     const bool narrow = rows ? waste > copies : w->x.count * w->y.count < FEW_PIXELS;
-    w->patches =
-        !w->in_place && !w->neighbours && !w->few && whole && (narrow || is_far(w) || w->x.step >= window);
+    w->patches = w->neighbours
+                     ? c->ow % w->kn->per != 0 /* pairs are of any two pixels then */
+                     : !w->in_place && !w->few && whole && (narrow || is_far(w) || w->x.step >= window);
     w->column = w->in_place ? w->from_all : w->from;
     w->pixel = w->x.step * w->column;
     if (!w->patches) return;
@@ -158,7 +160,8 @@ void tn_windows_cut(tn_windows *w, bool rows, int64_t bytes, int64_t most)
     const int64_t held = w->patches ? w->lines : reach(&w->y, w->lines);
     w->bytes = (held * w->row + 4 * w->pixel + LANES) * w->cs;
     w->line = (w->bytes + 63) / 64 * 64;
-    if (w->neighbours) w->bytes = w->line + (w->row + w->pixel + LANES) * w->fs;
+    if (w->neighbours)
+        w->bytes = w->line + ((w->patches ? held * w->row : w->row + w->pixel) + LANES) * w->fs;
     w->bytes = (w->bytes + 63) / 64 * 64;
 }
 
@@ -180,15 +183,16 @@ static inline __attribute__((always_inline)) void each_pixel(const char *s, int6
     for (int64_t i = 0; i < n; i++) memcpy(d + i * ldd, s + i * lds, (size_t)bytes);
 }
 
-/* n pixels, lds and ldd bytes apart. */
-static void copy_pixels(const tn_windows *w, const char *s, int64_t lds, char *d, int64_t ldd, int64_t n)
+/* n pixels, lds and ldd bytes apart, to elements of es bytes. */
+static void copy_pixels(const tn_windows *w, const char *s, int64_t lds, char *d, int64_t ldd, int64_t n,
+                        int64_t es)
 {
-    const int64_t bytes = w->from * w->cs;
-    if (w->fs == w->cs && lds == bytes && ldd == bytes) {
+    const int64_t bytes = w->from * es;
+    if (w->fs == es && lds == bytes && ldd == bytes) {
         memcpy(d, s, (size_t)(n * bytes));
-    } else if (w->fs != w->cs && lds == w->from * w->fs && ldd == bytes) {
+    } else if (w->fs != es && lds == w->from * w->fs && ldd == bytes) {
         tn_widen_floats(w->c->dtype, s, d, n * w->from);
-    } else if (w->fs != w->cs) {
+    } else if (w->fs != es) {
         for (int64_t i = 0; i < n; i++) tn_widen_floats(w->c->dtype, s + i * lds, d + i * ldd, w->from);
     } else {
         switch (bytes) { /* as constants: mostly too few for memcpy's call */
@@ -229,7 +233,8 @@ static void copy_rows(const tn_windows *w, const tn_band *b, const char *image, 
         const bool whole = h >= 0 && h < w->y.size;
         memset(to, 0, (size_t)((whole ? lo : columns) * each));
         if (!whole) continue;
-        copy_pixels(w, image + (h * w->x.size + at + lo) * pixel, pixel, to + lo * each, each, hi - lo);
+        copy_pixels(w, image + (h * w->x.size + at + lo) * pixel, pixel, to + lo * each, each, hi - lo,
+                    w->cs);
         memset(to + hi * each, 0, (size_t)((columns - hi) * each));
     }
 }
@@ -264,20 +269,21 @@ static void copy_neighbours(const tn_windows *w, const tn_band *b, const char *i
 static void copy_patches(const tn_windows *w, const tn_band *b, const char *images, char *to)
 {
     const tn_conv_axis y = tn_conv_axis_of(w->c, 0, 0), x = tn_conv_axis_of(w->c, 1, 0);
-    const int64_t n = b->x1 - b->x0, lds = x.step * w->from_all * w->fs, ldd = w->pixel * w->cs;
+    const int64_t n = b->x1 - b->x0, lds = x.step * w->from_all * w->fs, es = w->neighbours ? w->fs : w->cs;
+    const int64_t ldd = w->pixel * es;
     if (!inside(&w->x) || !inside(&w->y)) memset(to, 0, (size_t)((b->l1 - b->l0) * n * ldd));
     for (int64_t l = b->l0; l < b->l1; l++, to += n * ldd) {
         char *d = to;
         for (int64_t r = 0; r < y.taps; r++) {
             const int64_t h = l % y.count * y.step + y.first + r * y.apart;
             const char *row = images + (l / y.count * y.size + h) * x.size * w->from_all * w->fs;
-            for (int64_t s = 0; s < x.taps; s++, d += w->from * w->cs) {
+            for (int64_t s = 0; s < x.taps; s++, d += w->from * es) {
                 const int64_t at = b->x0 * x.step + x.first + s * x.apart;
                 int64_t lo, hi;
                 clip(at, x.step, n, x.size, &lo, &hi);
                 if (h >= 0 && h < y.size)
                     copy_pixels(w, row + (at + lo * x.step) * w->from_all * w->fs, lds, d + lo * ldd, ldd,
-                                hi - lo);
+                                hi - lo, es);
             }
         }
     }
@@ -295,7 +301,11 @@ const char *tn_windows_copy(const tn_windows *w, const tn_band *b, char *copy)
         memcpy(copy, at, (size_t)((held * w->x.size - skip - 1) * w->from_all + w->from) * w->fs);
         return copy;
     }
-    if (w->patches)
+    if (w->patches && w->neighbours) {
+        copy_patches(w, b, from, copy + w->line);
+        tn_pack_pairs((const uint16_t *)(const void *)(copy + w->line), w->pixel, w->taps * w->from,
+                      (b->l1 - b->l0) * (b->x1 - b->x0), (uint32_t *)(void *)copy, w->pixel);
+    } else if (w->patches)
         copy_patches(w, b, from, copy);
     else if (w->neighbours)
         copy_neighbours(w, b, from, copy);

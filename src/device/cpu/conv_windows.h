@@ -41,7 +41,7 @@ typedef struct tn_windows {
     int64_t taps;
     tn_conv_span y, x;
     bool few;        /* results have so few channels that vectors go along the windows: conv_few.h */
-    bool neighbours; /* elements are pairs of what two pixels side by side have in a place */
+    bool neighbours; /* elements are pairs of what two pixels, one behind the other, have in a place */
     bool in_place, patches;
     int64_t column, row; /* elements from one column to the next, from one row to the next */
     int64_t pixel;       /* from one pixel's window to the next one's */

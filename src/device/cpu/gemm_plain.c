@@ -238,9 +238,10 @@ static void hand_over(const job *w, const tn_args *args, tn_tile *part, int64_t 
         w->then(args, e * g->m + i, e * g->m + i + rows);
         return;
     }
-    for (int64_t r = 0; r < rows; r++)
+    const int64_t wide = part->last - part->first, runs = part->ld == wide && g->c_row == wide ? 1 : rows;
+    for (int64_t r = 0; r < runs; r++)
         tn_narrow_floats(g->dtype, sums + r * part->ld * (int64_t)w->cs,
-                         c + ((i + r) * g->c_row + part->first) * (int64_t)w->es, part->last - part->first);
+                         c + ((i + r) * g->c_row + part->first) * (int64_t)w->es, rows / runs * wide);
 }
 
 /* C[i0 .. i1, j0 .. j1) of batch entry e. */
