@@ -5,34 +5,10 @@
 
 #include <stddef.h>
 
+/* embed.def lists them. */
+#define TN_EMBED(id, name, text) TN_EMBED_##id,
 typedef enum tn_embedded {
-    TN_EMBED_ABI,
-    TN_EMBED_EXACT,
-    TN_EMBED_MATH,
-    TN_EMBED_PHILOX,
-    TN_EMBED_HALF,
-    TN_EMBED_STREAM,
-    TN_EMBED_TRANSPOSE,
-    TN_EMBED_CUDA,
-    TN_EMBED_CONV_CU, /* of src/device/cuda/kernels, as the next */
-    TN_EMBED_PRODUCT_CU,
-    TN_EMBED_PTX_CUH,
-    TN_EMBED_WGMMA_CUH,
-    TN_EMBED_ATTENTION_WGMMA_CU,
-    TN_EMBED_ATTENTION_CU,
-    TN_EMBED_ATTENTION_BACKWARD_CU,
-    TN_EMBED_CONV2D_CU,
-    TN_EMBED_CONV2D_WGMMA_CU, /* the same text behind wgmma.cuh */
-    TN_EMBED_DEPTHWISE_CU,
-    TN_EMBED_GROUPED_CU,
-    TN_EMBED_CONV_PLAIN_CUH,
-    TN_EMBED_SCATTER_CU,
-    TN_EMBED_ATTENTION_C, /* of src/device/cpu/kernels */
-    TN_EMBED_ATTENTION_BACKWARD_C,
-    TN_EMBED_PORTABLE, /* of the file that src/export writes, in the place of exact.h */
-    TN_EMBED_BLOCKS,
-    TN_EMBED_PRODUCT_H, /* of src/device/cpu/kernels, for that file */
-    TN_EMBED_THREADS_H, /* of the same, beside that file */
+#include "embed.def"
     TN_EMBED_COUNT
 } tn_embedded;
 
