@@ -1,8 +1,9 @@
 /* args.h - the command line the examples share.
  *
  * Fill a struct args with the example's defaults, and a list of struct args_more with options of its own,
- * call args_begin for a session, or args_parse and then args_open. Exit status of an example: 0 done, 1
- * failed (one line on stderr says what and where), 2 usage, 130 ended by Ctrl-C, with what --save and
+ * call args_begin for a session, or args_parse and then args_open. Train as long as there is an args_pass
+ * over the data, and in each an args_next batch. Exit status of an example: 0 done, 1 failed (one line on
+ * stderr says what and where), 2 usage, 130 ended by Ctrl-C, with what --save and
  * --report ask for written.
  */
 #ifndef ARGS_H
@@ -49,10 +50,16 @@ struct args {
     const char *log, *events, *save, *resume, *report; /* files, or NULL */
     bool quiet;
     const struct args_more *more; /* until one without a name; NULL: none */
+    tn_augment augment;
+    bool one_pass; /* all steps are one pass, of windows of a text */
+    /* the rest is theirs */
+    tn_session *session;
+    tn_loader *loader;
+    int64_t first, at, total; /* steps: the first of the pass, this one, and all, from 0 */
     FILE *log_file;
     tn_events *curves;
     double clock;
-    long step; /* the last that was logged */
+    int64_t step; /* the last that was logged, from 1 */
 };
 
 /* The i-th option of all, the example's own behind the common ones; one without a name behind the last. */
@@ -205,7 +212,7 @@ static inline tn_session *args_open(struct args *a)
     }
     if (a->report) tn_profile(s, true);
     a->clock = args_clock();
-    return s;
+    return a->session = s;
 }
 
 static inline tn_session *args_begin(struct args *a, int argc, char **argv)
@@ -214,23 +221,42 @@ static inline tn_session *args_begin(struct args *a, int argc, char **argv)
     return args_open(a);
 }
 
-/* Batches of all ranks in a pass. */
-static inline int64_t args_per_epoch(tn_session *s, const tn_dataset *d, const struct args *a)
+/* Begins the first pass over the data, or the next; with --resume what --steps has left of one. False: that
+ * was the last. */
+static inline bool args_pass(struct args *a, tn_dataset *d)
 {
-    const int64_t whole = a->batch * tn_ranks(s);
-    return (tn_dataset_count(d) + whole - 1) / whole;
+    const int64_t batch = a->batch * tn_ranks(a->session);
+    int64_t pass = (tn_dataset_count(d) + batch - 1) / batch;
+    const bool begun = a->total > 0;
+    if (!begun) a->total = a->epochs * pass;
+    if (!begun && a->steps && (a->steps < a->total || (a->one_pass && !a->total))) a->total = a->steps;
+    if (a->one_pass) pass = a->total;
+    a->first = begun ? a->first + pass : a->one_pass ? 0 : tn_dataset_epoch(d) * pass;
+    const int64_t left = a->total - a->first;
+    if (left <= 0 || interrupted() || tn_error(a->session)) return false;
+    a->loader = tn_loader_open(d, .batch = a->batch, .batches = a->one_pass || left < pass ? left : 0,
+                               .shuffle = 1, .progress = !a->quiet, .augment = a->augment);
+    return true;
+}
+
+/* The pass's next batch; false: it is over, or interrupted. */
+static inline bool args_next(struct args *a, tn_batch *b)
+{
+    if (interrupted() || !tn_next(a->loader, b)) return false;
+    a->at = a->first + b->number;
+    return true;
 }
 
 /* Once in each step. One line of the log, one event; reads the loss, which waits for it, so only where one of
  * them is asked for. */
-static inline void args_log(struct args *a, long step, tn_tensor *loss)
+static inline void args_log(struct args *a, tn_tensor *loss)
 {
-    a->step = step;
+    a->step = a->at + 1;
     if (!a->log && !a->events) return;
     double value = tn_item(tn_mean_over_ranks(loss)), now = args_clock();
-    if (a->curves) tn_events_scalar(a->curves, "loss", step, value);
+    if (a->curves) tn_events_scalar(a->curves, "loss", a->step, value);
     if (!a->log_file) return;
-    fprintf(a->log_file, "{\"step\":%ld,\"loss\":", step);
+    fprintf(a->log_file, "{\"step\":%lld,\"loss\":", (long long)a->step);
     fprintf(a->log_file, isfinite(value) ? "%.6g" : "null", value); /* JSON has no NaN */
     fprintf(a->log_file, ",\"ms\":%.3f}\n", now - a->clock);
     a->clock = now;
@@ -264,7 +290,7 @@ static inline int args_finish(struct args *a, tn_session *s)
     } else if (interrupted()) {
         fprintf(stderr, "%s%s: interrupted ", isatty(2) ? "\n" : "", a->program);
         if (a->step)
-            fprintf(stderr, "after step %ld, ", a->step);
+            fprintf(stderr, "after step %lld, ", (long long)a->step);
         else
             fprintf(stderr, "before its first step, ");
         fprintf(stderr, "%s%s\n", save ? "which is saved: go on with --resume " : "nothing is saved",

@@ -55,8 +55,10 @@ static void make_net(tn_session *s, struct net *net, int64_t classes)
 }
 
 /* x [n, h, w, 3] -> logits [n, classes] */
-static tn_tensor *forward(const struct net *net, tn_tensor *x)
+static tn_tensor *classify(tn_session *s, tn_tensor *x, void *user)
 {
+    const struct net *net = user;
+    (void)s;
     x = tn_relu(tn_norm_forward(net->n, tn_conv2d_forward(net->c, x)));
     for (int i = 0; i < STAGES; i++)
         for (int k = 0; k < net->blocks; k++) {
@@ -69,22 +71,15 @@ static tn_tensor *forward(const struct net *net, tn_tensor *x)
     return tn_linear_forward(net->fc, tn_flatten(tn_global_avg_pool2d(x), 1));
 }
 
-static tn_tensor *classify(tn_session *s, tn_tensor *x, void *user)
-{
-    (void)s;
-    return forward(user, x);
-}
-
-static void train_step(tn_session *s, const struct net *net, tn_optim *opt, tn_loader *l, const tn_batch *b,
-                       struct args *a, long step)
+static void train_step(tn_session *s, struct net *net, tn_optim *opt, const tn_batch *b, struct args *a)
 {
     tn_step_begin(s);
-    tn_tensor *logits = forward(net, b->x);
+    tn_tensor *logits = classify(s, b->x, net);
     tn_tensor *loss = tn_cross_entropy(logits, b->y);
     tn_backward(loss);
     tn_optim_step(opt);
-    if (!a->quiet) tn_progress(l, "loss", loss, "acc", tn_accuracy(logits, b->y));
-    args_log(a, step, loss);
+    if (!a->quiet) tn_progress(a->loader, "loss", loss, "acc", tn_accuracy(logits, b->y));
+    args_log(a, loss);
     tn_step_end(s);
 }
 
@@ -101,6 +96,7 @@ int main(int argc, char **argv)
                      .epochs = 10,
                      .batch = 64,
                      .lr = 0.05,
+                     .augment = {.flip = true, .pad = 4},
                      .more = more};
     tn_session *s = args_begin(&a, argc, argv);
     if (!s) return 1;
@@ -116,22 +112,14 @@ int main(int argc, char **argv)
         tn_sgd(s, tn_all_params(s), .lr = a.lr, .momentum = 0.9, .nesterov = true, .weight_decay = 5e-4);
     if (a.resume) tn_load(s, a.resume);
 
-    int64_t per_epoch = args_per_epoch(s, train, &a), total = a.epochs * per_epoch, step = 0;
-    if (a.steps && a.steps < total) total = a.steps;
-    for (int64_t epoch = tn_dataset_epoch(train); epoch * per_epoch < total && !tn_error(s); epoch++) {
-        tn_batch b;
-        int64_t left = total - epoch * per_epoch; /* with --resume a pass that --steps ended goes on */
-        tn_loader *l =
-            tn_loader_open(train, .batch = a.batch, .batches = left < per_epoch ? left : 0, .shuffle = 1,
-                           .progress = !a.quiet, .augment = {.flip = true, .pad = 4});
-        while (!interrupted() && tn_next(l, &b)) {
-            step = epoch * per_epoch + b.number + 1;
-            tn_optim_set_lr(opt, tn_lr_cosine(step - 1, 100, total, a.lr, 0));
-            train_step(s, &net, opt, l, &b, &a, step);
+    while (args_pass(&a, train)) {
+        for (tn_batch b; args_next(&a, &b);) {
+            tn_optim_set_lr(opt, tn_lr_cosine(a.at, 100, a.total, a.lr, 0));
+            train_step(s, &net, opt, &b, &a);
         }
-        if (interrupted()) return args_finish(&a, s);
-        if (step < total) args_accuracy(s, tn_evaluate(s, test, classify, &net), tn_dataset_count(test));
+        if (a.step < a.total && !interrupted())
+            args_accuracy(s, tn_evaluate(s, test, classify, &net), tn_dataset_count(test));
     }
-    args_accuracy(s, tn_evaluate(s, test, classify, &net), tn_dataset_count(test));
+    if (!interrupted()) args_accuracy(s, tn_evaluate(s, test, classify, &net), tn_dataset_count(test));
     return args_finish(&a, s);
 }

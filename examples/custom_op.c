@@ -63,8 +63,7 @@ static tn_tensor *classify(tn_session *s, tn_tensor *x, void *user)
     return tn_linear_forward(m->fc2, tn_apply(m->op.given, h, .numbers = {1.5}));
 }
 
-static void train_step(tn_session *s, const struct model *m, tn_optim *opt, tn_loader *l, const tn_batch *b,
-                       struct args *a, long step)
+static void train_step(tn_session *s, const struct model *m, tn_optim *opt, const tn_batch *b, struct args *a)
 {
     tn_step_begin(s);
     tn_tensor *scores = classify(s, b->x, (void *)m), *wanted = tn_cast(tn_one_hot(b->y, 10), TN_F32);
@@ -72,8 +71,8 @@ static void train_step(tn_session *s, const struct model *m, tn_optim *opt, tn_l
         tn_mean(tn_apply(m->op.huber, scores, wanted, tn_add_scalar(tn_exp(m->delta), 0.1)), TN_ALL, false);
     tn_backward(loss);
     tn_optim_step(opt);
-    if (!a->quiet) tn_progress(l, "loss", loss, "acc", tn_accuracy(scores, b->y));
-    args_log(a, step, loss);
+    if (!a->quiet) tn_progress(a->loader, "loss", loss, "acc", tn_accuracy(scores, b->y));
+    args_log(a, loss);
     tn_step_end(s);
 }
 
@@ -97,16 +96,8 @@ int main(int argc, char **argv)
     tn_optim *opt = tn_adamw(s, tn_all_params(s), .lr = a.lr, .weight_decay = 0.01);
     if (a.resume) tn_load(s, a.resume);
 
-    int64_t per_epoch = args_per_epoch(s, train, &a), total = a.epochs * per_epoch;
-    if (a.steps && a.steps < total) total = a.steps;
-    int64_t step = tn_dataset_epoch(train) * per_epoch;
-    while (step < total && !interrupted() && !tn_error(s)) {
-        tn_batch b;
-        tn_loader *l =
-            tn_loader_open(train, .batch = a.batch, .batches = total - step < per_epoch ? total - step : 0,
-                           .shuffle = 1, .progress = !a.quiet);
-        while (!interrupted() && tn_next(l, &b)) train_step(s, &m, opt, l, &b, &a, ++step);
-    }
+    while (args_pass(&a, train))
+        for (tn_batch b; args_next(&a, &b);) train_step(s, &m, opt, &b, &a);
     if (interrupted()) return args_finish(&a, s);
     const char *plan = tn_plan_text(s), *line = plan ? strstr(plan, "layer_norm + swish") : NULL;
     while (line && line > plan && line[-1] != '\n') line--;

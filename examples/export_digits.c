@@ -23,28 +23,24 @@ struct net {
 };
 
 /* x [n, 28, 28, 1] -> logits [n, 10] */
-static tn_tensor *forward(const struct net *net, tn_tensor *x)
+static tn_tensor *classify(tn_session *s, tn_tensor *x, void *user)
 {
+    const struct net *net = user;
+    (void)s;
     tn_tensor *h = tn_max_pool2d(tn_relu(tn_conv2d_forward(net->c1, x)), 2, .stride = 2);
     h = tn_max_pool2d(tn_relu(tn_conv2d_forward(net->c2, h)), 2, .stride = 2);
     return tn_linear_forward(net->fc, tn_flatten(h, 1));
 }
 
-static tn_tensor *classify(tn_session *s, tn_tensor *x, void *user)
-{
-    (void)s;
-    return forward(user, x);
-}
-
 /* One image's forward pass; .round gives the session the file's weights. */
-static void write_file(tn_session *s, const struct net *net, const char *path, int weights)
+static void write_file(tn_session *s, struct net *net, const char *path, int weights)
 {
     static const float image[28 * 28];
     tn_train(s, false);
     tn_export_begin(s, path, .weights = (tn_export_weights)weights, .round = true);
     tn_step_begin(s);
     tn_no_grad_begin(s);
-    tn_tensor *x = tn_from(s, image, TN_F32, TN_SHAPE(1, 28, 28, 1)), *logits = forward(net, x);
+    tn_tensor *x = tn_from(s, image, TN_F32, TN_SHAPE(1, 28, 28, 1)), *logits = classify(s, x, net);
     tn_export_input(x, "image");
     tn_export_output(logits, "logits");
     tn_no_grad_end(s);
@@ -80,24 +76,17 @@ int main(int argc, char **argv)
     tn_optim *opt = tn_adamw(s, tn_all_params(s), .lr = a.lr, .weight_decay = 0.01);
     if (a.resume) tn_load(s, a.resume);
 
-    const int64_t per_epoch = args_per_epoch(s, train, &a);
-    int64_t step = 0, total = a.epochs * per_epoch;
-    if (a.steps && a.steps < total) total = a.steps;
-    while (step < total && !interrupted() && !tn_error(s)) {
-        tn_batch b;
-        for (tn_loader *l = tn_loader_open(train, .batch = a.batch, .shuffle = 1, .progress = !a.quiet,
-                                                  .batches = total - step < per_epoch ? total - step : 0);
-             !interrupted() && tn_next(l, &b);) {
-            tn_optim_set_lr(opt, tn_lr_cosine(step, 50, total, a.lr, 0.02 * a.lr));
+    while (args_pass(&a, train))
+        for (tn_batch b; args_next(&a, &b);) {
+            tn_optim_set_lr(opt, tn_lr_cosine(a.at, 50, a.total, a.lr, 0.02 * a.lr));
             tn_step_begin(s);
-            tn_tensor *loss = tn_cross_entropy(forward(&net, b.x), b.y);
+            tn_tensor *loss = tn_cross_entropy(classify(s, b.x, &net), b.y);
             tn_backward(loss);
             tn_optim_step(opt);
-            if (!a.quiet) tn_progress(l, "loss", loss);
-            args_log(&a, ++step, loss);
+            if (!a.quiet) tn_progress(a.loader, "loss", loss);
+            args_log(&a, loss);
             tn_step_end(s);
         }
-    }
     if (!interrupted()) {
         args_accuracy(s, tn_evaluate(s, test, classify, &net), tn_dataset_count(test));
         write_file(s, &net, path, args_choice(&a, "--weights", weights, forms)->value);

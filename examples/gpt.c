@@ -31,13 +31,12 @@ static tn_tensor *forward(tn_session *s, tn_tensor *x, void *user)
     return gpt_forward(user, x);
 }
 
-static void train_step(tn_session *s, struct gpt *m, tn_optim *opt, tn_loader *l, const tn_batch *b,
-                       struct args *a, long step)
+static void train_step(tn_session *s, struct gpt *m, tn_optim *opt, const tn_batch *b, struct args *a)
 {
     tn_step_begin(s);
     tn_tensor *loss = gpt_update(m, opt, b->x, b->y);
-    if (!a->quiet) tn_progress(l, "loss", loss);
-    args_log(a, step, loss);
+    if (!a->quiet) tn_progress(a->loader, "loss", loss);
+    args_log(a, loss);
     tn_step_end(s);
 }
 
@@ -121,6 +120,7 @@ int main(int argc, char **argv)
                      .steps = 2000,
                      .batch = 12,
                      .lr = 1e-3,
+                     .one_pass = true,
                      .more = more};
     tn_session *s = args_begin(&a, argc, argv);
     if (!s) return 1;
@@ -131,16 +131,11 @@ int main(int argc, char **argv)
     tn_optim *opt = gpt_optimizer(s, a.lr);
     if (a.resume) tn_load(s, a.resume);
 
-    int64_t per_epoch = args_per_epoch(s, train, &a), total = a.epochs * per_epoch;
-    if (a.steps && (!total || a.steps < total)) total = a.steps;
-    int64_t decay = c.decay ? c.decay : total;
-    tn_batch b;
-    tn_loader *l =
-        tn_loader_open(train, .batch = a.batch, .batches = total, .shuffle = 1, .progress = !a.quiet);
-    while (total && !interrupted() && tn_next(l, &b)) {
-        tn_optim_set_lr(opt, tn_lr_cosine(b.number, WARMUP, decay, a.lr, 0.1 * a.lr));
-        train_step(s, &m, opt, l, &b, &a, b.number + 1);
-    }
+    while (args_pass(&a, train))
+        for (tn_batch b; args_next(&a, &b);) {
+            tn_optim_set_lr(opt, tn_lr_cosine(a.at, WARMUP, c.decay ? c.decay : a.total, a.lr, 0.1 * a.lr));
+            train_step(s, &m, opt, &b, &a);
+        }
     if (!interrupted() && !tn_error(s)) write_sample(s, &m, &c, train);
     if (interrupted()) return args_finish(&a, s);
     double loss = tn_evaluate_loss(s, held_out, forward, &m);

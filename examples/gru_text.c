@@ -73,6 +73,7 @@ int main(int argc, char **argv)
                      .steps = 600,
                      .batch = 16,
                      .lr = 4e-3,
+                     .one_pass = true,
                      .more = more};
     tn_session *s = args_begin(&a, argc, argv);
     if (!s) return 1;
@@ -84,22 +85,18 @@ int main(int argc, char **argv)
     tn_optim *opt = tn_adamw(s, tn_all_params(s), .lr = a.lr);
     if (a.resume) tn_load(s, a.resume);
 
-    int64_t per_epoch = args_per_epoch(s, train, &a), total = a.epochs * per_epoch;
-    if (a.steps && (!total || a.steps < total)) total = a.steps;
-    tn_batch b;
-    tn_loader *l =
-        tn_loader_open(train, .batch = a.batch, .batches = total, .shuffle = 1, .progress = !a.quiet);
-    while (total && !interrupted() && tn_next(l, &b)) {
-        tn_optim_set_lr(opt, tn_lr_cosine(b.number, 20, total, a.lr, 0.05 * a.lr));
-        tn_step_begin(s);
-        tn_tensor *loss = tn_cross_entropy(logits_of(&m, b.x, NULL), b.y);
-        tn_backward(loss);
-        tn_clip_grad_norm(opt, 1.0);
-        tn_optim_step(opt);
-        if (!a.quiet) tn_progress(l, "loss", loss);
-        args_log(&a, b.number + 1, loss);
-        tn_step_end(s);
-    }
+    while (args_pass(&a, train))
+        for (tn_batch b; args_next(&a, &b);) {
+            tn_optim_set_lr(opt, tn_lr_cosine(a.at, 20, a.total, a.lr, 0.05 * a.lr));
+            tn_step_begin(s);
+            tn_tensor *loss = tn_cross_entropy(logits_of(&m, b.x, NULL), b.y);
+            tn_backward(loss);
+            tn_clip_grad_norm(opt, 1.0);
+            tn_optim_step(opt);
+            if (!a.quiet) tn_progress(a.loader, "loss", loss);
+            args_log(&a, loss);
+            tn_step_end(s);
+        }
     if (interrupted()) return args_finish(&a, s);
     const double loss = tn_evaluate_loss(s, held_out, forward, &m);
     if (!tn_error(s)) write_sample(s, &m, train);

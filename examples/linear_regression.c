@@ -46,22 +46,17 @@ int main(int argc, char **argv)
     tn_linear *plane = tn_linear_new(s, "plane", 2, 1);
     tn_optim *opt = tn_sgd(s, tn_all_params(s), .lr = a.lr);
     if (a.resume) tn_load(s, a.resume);
-    long step = 0;
-    for (int64_t epoch = tn_dataset_epoch(points); epoch < a.epochs && !tn_error(s); epoch++) {
-        tn_batch b;
-        tn_optim_set_lr(opt, tn_lr_cosine(epoch, 0, a.epochs, a.lr, 0));
-        tn_loader *l = tn_loader_open(points, .batch = a.batch, .shuffle = 1, .progress = !a.quiet);
-        while (!interrupted() && (!a.steps || step < a.steps) && tn_next(l, &b)) {
+    while (args_pass(&a, points))
+        for (tn_batch b; args_next(&a, &b);) {
+            tn_optim_set_lr(opt, tn_lr_cosine(a.at, 0, a.total, a.lr, 0));
             tn_step_begin(s);
             tn_tensor *loss = tn_mse_loss(tn_linear_forward(plane, b.x), b.y);
             tn_backward(loss);
             tn_optim_step(opt);
-            if (!a.quiet) tn_progress(l, "loss", loss);
-            args_log(&a, ++step, loss);
+            if (!a.quiet) tn_progress(a.loader, "loss", loss);
+            args_log(&a, loss);
             tn_step_end(s);
         }
-        if (interrupted() || (a.steps && step >= a.steps)) break;
-    }
     float w[2] = {0, 0};
     tn_read(plane ? plane->weight : NULL, TN_F32, w, sizeof(w));
     const double start = plane ? tn_item(plane->bias) : NAN,

@@ -92,24 +92,16 @@ int main(int argc, char **argv)
     tn_optim *opt = tn_adamw(s, tn_all_params(s), .lr = a.lr);
     if (a.resume) tn_load(s, a.resume);
 
-    int64_t per_epoch = args_per_epoch(s, train, &a), total = a.epochs * per_epoch;
-    if (a.steps && a.steps < total) total = a.steps;
-    int64_t step = tn_dataset_epoch(train) * per_epoch;
-    while (step < total && !interrupted() && !tn_error(s)) {
-        tn_batch b;
-        tn_loader *l =
-            tn_loader_open(train, .batch = a.batch, .batches = total - step < per_epoch ? total - step : 0,
-                           .shuffle = 1, .progress = !a.quiet);
-        while (!interrupted() && tn_next(l, &b)) {
+    while (args_pass(&a, train))
+        for (tn_batch b; args_next(&a, &b);) {
             tn_step_begin(s);
             tn_tensor *loss = loss_of(s, &m, b.x);
             tn_backward(loss);
             tn_optim_step(opt);
-            if (!a.quiet) tn_progress(l, "loss", loss);
-            args_log(&a, ++step, loss);
+            if (!a.quiet) tn_progress(a.loader, "loss", loss);
+            args_log(&a, loss);
             tn_step_end(s);
         }
-    }
     if (interrupted()) return args_finish(&a, s);
     const double loss = tn_evaluate_mean(s, test, measure, &m);
     if (!tn_error(s)) printf("test loss %.2f\n", loss);

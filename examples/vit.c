@@ -67,26 +67,17 @@ int main(int argc, char **argv)
     tn_optim *opt = tn_adamw(s, tn_all_params(s), .lr = a.lr, .weight_decay = 0.05);
     if (a.resume) tn_load(s, a.resume);
 
-    int64_t per_epoch = args_per_epoch(s, train, &a), total = a.epochs * per_epoch, step = 0;
-    if (a.steps && a.steps < total) total = a.steps;
-    for (int64_t epoch = tn_dataset_epoch(train); epoch * per_epoch < total && !interrupted() && !tn_error(s);
-         epoch++) {
-        tn_batch b;
-        int64_t left = total - epoch * per_epoch;
-        tn_loader *l = tn_loader_open(train, .batch = a.batch, .batches = left < per_epoch ? left : 0,
-                                      .shuffle = 1, .progress = !a.quiet);
-        while (!interrupted() && tn_next(l, &b)) {
-            step = epoch * per_epoch + b.number + 1;
-            tn_optim_set_lr(opt, tn_lr_cosine(step - 1, 100, total, a.lr, 0.02 * a.lr));
+    while (args_pass(&a, train))
+        for (tn_batch b; args_next(&a, &b);) {
+            tn_optim_set_lr(opt, tn_lr_cosine(a.at, 100, a.total, a.lr, 0.02 * a.lr));
             tn_step_begin(s);
             tn_tensor *logits = classify(s, b.x, &m), *loss = tn_cross_entropy(logits, b.y);
             tn_backward(loss);
             tn_optim_step(opt);
-            if (!a.quiet) tn_progress(l, "loss", loss, "acc", tn_accuracy(logits, b.y));
-            args_log(&a, step, loss);
+            if (!a.quiet) tn_progress(a.loader, "loss", loss, "acc", tn_accuracy(logits, b.y));
+            args_log(&a, loss);
             tn_step_end(s);
         }
-    }
     if (!interrupted()) args_accuracy(s, tn_evaluate(s, test, classify, &m), tn_dataset_count(test));
     return args_finish(&a, s);
 }
