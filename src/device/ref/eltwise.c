@@ -130,14 +130,13 @@ int tn_ref_eltwise(const tn_ref_args *a)
     }
     const tn_ref_int *xi = r->integer ? tn_ref_ints(node->in[0], x) : NULL, *yi = tn_ref_ints(node->in[0], y);
     tn_ref_int *out = tn_ref_out(a);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         if (!xi)
             a->out[i] = r->real(x[i], y[i], z[i]);
         else if (out)
             out[i] = (int64_t)(uint64_t)r->integer(xi[i], yi[i]);
         else
             a->out[i] = (double)r->integer(xi[i], yi[i]);
-    }
     return TN_OK;
 }
 

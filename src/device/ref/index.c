@@ -53,11 +53,10 @@ static int walk(const tn_ref_args *a, const pairs *p, bool adds)
     for (int64_t k = 0; k < n; k++) {
         int rc = pair(a, p, i, k, &narrow, &wide);
         if (rc != TN_OK) return rc;
-        if (adds) {
+        if (adds)
             add(a, wide, narrow);
-        } else {
+        else
             a->out[narrow] = a->in[0][wide];
-        }
         tn_ref_next(p->index->ndim, p->index->shape, i);
     }
     return TN_OK;
@@ -86,11 +85,9 @@ int tn_ref_index_select(const tn_ref_args *a)
     for (int64_t k = 0; k < n; k++) {
         int rc = pick(a, k, bound, &at);
         if (rc != TN_OK) return rc;
-        for (int64_t o = 0; o < outer; o++) {
-            for (int64_t i = 0; i < inner; i++) {
+        for (int64_t o = 0; o < outer; o++)
+            for (int64_t i = 0; i < inner; i++)
                 a->out[(o * n + k) * inner + i] = a->in[0][(o * bound + at) * inner + i];
-            }
-        }
     }
     return TN_OK;
 }
@@ -104,11 +101,8 @@ int tn_ref_index_add(const tn_ref_args *a)
     for (int64_t k = 0; k < n; k++) {
         int rc = pick(a, k, bound, &at);
         if (rc != TN_OK) return rc;
-        for (int64_t o = 0; o < outer; o++) {
-            for (int64_t i = 0; i < inner; i++) {
-                add(a, (o * bound + at) * inner + i, (o * n + k) * inner + i);
-            }
-        }
+        for (int64_t o = 0; o < outer; o++)
+            for (int64_t i = 0; i < inner; i++) add(a, (o * bound + at) * inner + i, (o * n + k) * inner + i);
     }
     return TN_OK;
 }

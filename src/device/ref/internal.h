@@ -56,33 +56,13 @@ void tn_ref_noise_operand(const tn_tensor *node, int operand, double *v, int64_t
  * node's intermediate value `which`. */
 double tn_ref_noise_between(const tn_tensor *node, int which, int64_t i, double v);
 
-/* run.c: one op, whichever it is, from dense operands into a zeroed result that is not yet rounded. */
-int tn_ref_compute(const tn_ref_args *a);
-
 /* Each computes one op or a family of ops and returns 0 or a negative tn_status. */
-int tn_ref_number(const tn_ref_args *a);
-int tn_ref_iota(const tn_ref_args *a);
-int tn_ref_cast(const tn_ref_args *a);
-int tn_ref_eltwise(const tn_ref_args *a);
-int tn_ref_reduce(const tn_ref_args *a);
-int tn_ref_scan(const tn_ref_args *a);
-int tn_ref_sort(const tn_ref_args *a);
-int tn_ref_reshape(const tn_ref_args *a);
-int tn_ref_ranks(const tn_ref_args *a);
-int tn_ref_pad(const tn_ref_args *a);
-int tn_ref_concat(const tn_ref_args *a);
-int tn_ref_matmul(const tn_ref_args *a);
-int tn_ref_conv2d(const tn_ref_args *a);
-int tn_ref_pool(const tn_ref_args *a);
-int tn_ref_gather(const tn_ref_args *a);
-int tn_ref_index_select(const tn_ref_args *a);
-int tn_ref_scatter_add(const tn_ref_args *a);
-int tn_ref_index_add(const tn_ref_args *a);
-int tn_ref_attention(const tn_ref_args *a);
-int tn_ref_random(const tn_ref_args *a);
-int tn_ref_host(const tn_ref_args *a);
-
-/* Writes a line into err and returns status. */
+typedef int tn_ref_rule(const tn_ref_args *a);
+tn_ref_rule tn_ref_compute; /* whichever it is; run.c */
+tn_ref_rule tn_ref_number, tn_ref_iota, tn_ref_cast, tn_ref_eltwise, tn_ref_reduce, tn_ref_scan, tn_ref_sort,
+    tn_ref_reshape, tn_ref_ranks, tn_ref_pad, tn_ref_concat, tn_ref_matmul, tn_ref_conv2d, tn_ref_pool,
+    tn_ref_gather, tn_ref_index_select, tn_ref_scatter_add, tn_ref_index_add, tn_ref_attention, tn_ref_random,
+    tn_ref_host;
 
 /* Brings n elements to dtype d: integers wrapped, 0 or 1 for bool, floats as they are. */
 void tn_ref_settle(tn_dtype d, double *v, int64_t n);

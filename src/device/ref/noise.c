@@ -141,9 +141,8 @@ static bool rounded(const tn_ref_args *a, int64_t i)
     tn_kind kind = tn_kind_of(node);
     if (kind == TN_KIND_CAST) return ulp(node->dtype) > ulp(node->in[0]->dtype);
     if (kind != TN_KIND_ELTWISE) return true;
-    for (int k = 0; k < node->n_in; k++) {
+    for (int k = 0; k < node->n_in; k++)
         if (a->in[k][i] == a->out[i]) return false;
-    }
     return true;
 }
 

@@ -72,9 +72,8 @@ int tn_ref_pool(const tn_ref_args *a)
         for (int64_t oh = 0; oh < t->oh; oh++) {
             for (int64_t ow = 0; ow < t->ow; ow++) {
                 int64_t top = oh * t->stride[0] - t->pad[0], left = ow * t->stride[1] - t->pad[2];
-                for (int64_t ch = 0; ch < p.c; ch++) {
+                for (int64_t ch = 0; ch < p.c; ch++)
                     window(&p, n, top, left, ch, ((n * t->oh + oh) * t->ow + ow) * p.c + ch);
-                }
             }
         }
     }

@@ -87,9 +87,8 @@ static void pixel(const conv *v, int64_t n, int64_t oh, int64_t ow)
 static void sweep(const conv *v)
 {
     for (int64_t n = 0; n < v->n; n++) {
-        for (int64_t oh = 0; oh < v->oh; oh++) {
+        for (int64_t oh = 0; oh < v->oh; oh++)
             for (int64_t ow = 0; ow < v->ow; ow++) pixel(v, n, oh, ow);
-        }
     }
 }
 

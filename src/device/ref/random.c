@@ -49,13 +49,12 @@ int tn_ref_random(const tn_ref_args *a)
     for (int64_t i = 0; i < n; i++) {
         uint32_t w[4];
         words(node->graph->seed ^ node->graph->salt, node->attr->draw, (uint64_t)i / 4, w);
-        if (node->op == TN_OP_uniform) {
+        if (node->op == TN_OP_uniform)
             a->out[i] = unit(w[i % 4]);
-        } else if (node->op == TN_OP_normal) {
+        else if (node->op == TN_OP_normal)
             a->out[i] = gauss(w, i % 4);
-        } else {
+        else
             a->out[i] = w[i % 4] >= threshold;
-        }
     }
     return TN_OK;
 }

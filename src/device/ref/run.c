@@ -10,9 +10,8 @@ static bool is_dense(const tn_tensor *x)
 {
     int64_t stride[TN_MAX_DIMS];
     tn_dense_strides(x->ndim, x->shape, stride);
-    for (int i = 0; i < x->ndim; i++) {
+    for (int i = 0; i < x->ndim; i++)
         if (x->shape[i] != 1 && x->stride[i] != stride[i]) return false;
-    }
     return true;
 }
 
@@ -58,7 +57,7 @@ static int tn_ref_nothing(const tn_ref_args *a)
 
 int tn_ref_compute(const tn_ref_args *a)
 {
-    static int (*const rule[TN_OP_COUNT])(const tn_ref_args *) = {
+    static tn_ref_rule *const rule[TN_OP_COUNT] = {
 #define TN_ROW(name, ...)                                   [TN_OP_##name] = tn_ref_eltwise,
 #define TN_OTHER(name, kind, inputs, needs, reference, ...) [TN_OP_##name] = tn_ref_##reference,
 #include "../../core/ops.def"
@@ -135,9 +134,8 @@ int tn_ref_run(tn_tensor *node, tn_errbuf *err)
     double **owned = tn_calloc((size_t)n + 1, sizeof *owned);
     int rc = in && owned ? TN_OK : tn_err(err, TN_E_NOMEM, "no memory for the list of operands");
     /* An assign only writes its target. */
-    for (int i = tn_kind_of(node) == TN_KIND_ASSIGN; rc == TN_OK && i < n; i++) {
+    for (int i = tn_kind_of(node) == TN_KIND_ASSIGN; rc == TN_OK && i < n; i++)
         rc = load(node, i, &in[i], &owned[i], err);
-    }
     if (rc == TN_OK) rc = run_on(node, in, err);
     for (int i = 0; owned && i < n; i++) tn_free_mem(owned[i]);
     tn_free_mem(owned);
