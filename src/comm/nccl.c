@@ -18,23 +18,9 @@ typedef struct nccl {
     bool failed;
 } nccl;
 
-typedef enum call_kind {
-    CALL_INIT,
-    CALL_MEAN,
-    CALL_SCATTER,
-    CALL_GATHER,
-    CALL_BROADCAST,
-    CALL_MERGE
-} call_kind;
-
 typedef struct call {
     nccl *n;
-    call_kind kind;
-    const void *in;
-    void *out;
-    size_t count;
-    bool wide;
-    const size_t *cut;
+    const tn_comm_job *job; /* NULL: the ranks meet */
     const tn_nccl_id *id;
     tn_nccl_result result;
 } call;
@@ -80,21 +66,24 @@ void tn_nccl_found(char *text)
 
 /* ---- calls ---- */
 
-/* Parts of many lengths, each of one rank: NCCL makes one launch of a group. */
-static tn_nccl_result launch_parts(const call *k, tn_nccl_stream stream)
+static tn_nccl_type type_of(const tn_comm_job *j)
 {
-    nccl *n = k->n;
+    return j->size == sizeof(double) ? TN_NCCL_F64 : TN_NCCL_F32;
+}
+
+/* Parts of many lengths, each of one rank: NCCL makes one launch of a group. */
+static tn_nccl_result launch_parts(nccl *n, const tn_comm_job *j, tn_nccl_stream stream)
+{
     const tn_nccl_api *a = &n->api;
-    const size_t size = k->kind == CALL_GATHER ? 1 : k->wide ? sizeof(double) : sizeof(float);
     tn_nccl_result r = a->ncclGroupStart();
     for (int i = 0; i < n->c.size && !r; i++) {
-        const size_t count = k->cut[i + 1] - k->cut[i], at = k->cut[i] * size;
+        const size_t count = j->cut[i + 1] - j->cut[i], at = j->cut[i] * j->size;
         if (!count) continue;
-        if (k->kind == CALL_GATHER)
-            r = a->ncclBroadcast(k->in, (char *)k->out + at, count, TN_NCCL_BYTE, i, n->comm, stream);
+        if (j->kind == TN_COMM_GATHER)
+            r = a->ncclBroadcast(j->in, (char *)j->out + at, count, TN_NCCL_BYTE, i, n->comm, stream);
         else
-            r = a->ncclReduce((const char *)k->in + at, k->out, count, k->wide ? TN_NCCL_F64 : TN_NCCL_F32,
-                              TN_NCCL_AVG, i, n->comm, stream);
+            r = a->ncclReduce((const char *)j->in + at, j->out, count, type_of(j), TN_NCCL_AVG, i, n->comm,
+                              stream);
     }
     const tn_nccl_result ended = a->ncclGroupEnd();
     return r ? r : ended;
@@ -104,42 +93,38 @@ _Static_assert(offsetof(tn_fault, where) == sizeof(int32_t) &&
                    offsetof(tn_fault, value) == 2 * sizeof(int32_t),
                "merged as two words and a long one");
 
+static tn_nccl_result launch_job(nccl *n, const tn_comm_job *j, tn_nccl_stream s)
+{
+    tn_fault *fault = j->out;
+    tn_nccl_result r;
+    switch (j->kind) {
+    case TN_COMM_MEAN:
+        return n->api.ncclAllReduce(j->in, j->out, j->n, type_of(j), TN_NCCL_AVG, n->comm, s);
+    case TN_COMM_BROADCAST:
+        return n->api.ncclBroadcast(j->out, j->out, j->n, TN_NCCL_BYTE, 0, n->comm, s);
+    case TN_COMM_MERGE: /* where one rank has a fault it is that; all ranks run the same plan */
+        r = n->api.ncclAllReduce(fault, fault, 2, TN_NCCL_I32, TN_NCCL_MAX, n->comm, s);
+        return r ? r
+                 : n->api.ncclAllReduce(&fault->value, &fault->value, 1, TN_NCCL_I64, TN_NCCL_SUM, n->comm,
+                                        s);
+    default:
+        return launch_parts(n, j, s);
+    }
+}
+
 /* With the device's context current. */
 static int launch(void *queue, void *arg)
 {
     call *k = arg;
-    nccl *n = k->n;
-    tn_nccl_stream s = queue;
-    tn_fault *fault = k->out;
-    switch (k->kind) {
-    case CALL_INIT:
-        k->result = n->api.ncclCommInitRank(&n->comm, n->c.size, *k->id, n->c.rank);
-        break;
-    case CALL_MEAN:
-        k->result = n->api.ncclAllReduce(k->in, k->out, k->count, k->wide ? TN_NCCL_F64 : TN_NCCL_F32,
-                                         TN_NCCL_AVG, n->comm, s);
-        break;
-    case CALL_SCATTER:
-    case CALL_GATHER:
-        k->result = launch_parts(k, s);
-        break;
-    case CALL_BROADCAST:
-        k->result = n->api.ncclBroadcast(k->out, k->out, k->count, TN_NCCL_BYTE, 0, n->comm, s);
-        break;
-    case CALL_MERGE: /* where one rank has a fault it is that; all ranks run the same plan */
-        k->result = n->api.ncclAllReduce(fault, fault, 2, TN_NCCL_I32, TN_NCCL_MAX, n->comm, s);
-        if (!k->result)
-            k->result =
-                n->api.ncclAllReduce(&fault->value, &fault->value, 1, TN_NCCL_I64, TN_NCCL_SUM, n->comm, s);
-        break;
-    }
+    k->result = k->job ? launch_job(k->n, k->job, queue)
+                       : k->n->api.ncclCommInitRank(&k->n->comm, k->n->c.size, *k->id, k->n->c.rank);
     return k->result == TN_NCCL_SUCCESS ? TN_OK : TN_E_DEVICE;
 }
 
-static int start(nccl *n, call k)
+static int start(nccl *n, const tn_comm_job *job, const tn_nccl_id *id)
 {
     tn_errbuf err = {""};
-    k.n = n;
+    call k = {.n = n, .job = job, .id = id};
     if (n->failed) return -1;
     if (!n->device->beside(n->device, launch, &k, &err)) return 0;
     n->failed = true;
@@ -148,30 +133,9 @@ static int start(nccl *n, call k)
     return -1;
 }
 
-static int mean(tn_comm *c, const void *in, void *out, size_t n, bool wide)
+static int begin(tn_comm *c, const tn_comm_job *job)
 {
-    return start((nccl *)c, (call){.kind = CALL_MEAN, .in = in, .out = out, .count = n, .wide = wide});
-}
-
-static int scatter(tn_comm *c, const void *in, void *out, size_t n, bool wide, const size_t *cut)
-{
-    return start((nccl *)c,
-                 (call){.kind = CALL_SCATTER, .in = in, .out = out, .count = n, .wide = wide, .cut = cut});
-}
-
-static int gather(tn_comm *c, const void *in, void *out, const size_t *cut)
-{
-    return start((nccl *)c, (call){.kind = CALL_GATHER, .in = in, .out = out, .cut = cut});
-}
-
-static int broadcast(tn_comm *c, void *data, size_t bytes)
-{
-    return start((nccl *)c, (call){.kind = CALL_BROADCAST, .out = data, .count = bytes});
-}
-
-static int merge(tn_comm *c, void *fault)
-{
-    return start((nccl *)c, (call){.kind = CALL_MERGE, .out = fault});
+    return start((nccl *)c, job, NULL);
 }
 
 static int wait_for_all(tn_comm *c)
@@ -202,7 +166,7 @@ static bool all_have(tn_comm *host, char *why)
     tn_comm_note mine = {""}, *all = tn_calloc((size_t)host->size, sizeof *all);
     bool fine = all != NULL;
     snprintf(mine.bytes, sizeof mine.bytes, "%.400s", why);
-    if (!all || host->exchange(host, &mine, all)) {
+    if (!all || host->begin(host, &(tn_comm_job){.kind = TN_COMM_EXCHANGE, .in = &mine, .out = all})) {
         snprintf(why, TN_COMM_WHY, "%s", all ? host->why : "no memory");
         fine = false;
     }
@@ -232,18 +196,15 @@ tn_comm *tn_nccl_open(tn_comm *host, tn_device *d, char *why)
     n->device = d;
     n->c = (tn_comm){.rank = host->rank,
                      .size = host->size,
-                     .mean = mean,
-                     .scatter = scatter,
-                     .gather = gather,
-                     .broadcast = broadcast,
-                     .merge = merge,
+                     .merges = true,
+                     .begin = begin,
                      .wait = wait_for_all,
                      .close = close_comm};
     snprintf(n->c.name, sizeof n->c.name, "NCCL and %.80s", host->name);
-    const bool told = !host->broadcast(host, &id, sizeof id) && !host->wait(host);
+    const tn_comm_job ids = {.kind = TN_COMM_BROADCAST, .out = &id, .n = sizeof id, .size = 1};
+    const bool told = !host->begin(host, &ids) && !host->wait(host);
     if (!told) snprintf(why, TN_COMM_WHY, "%s", host->why);
-    if (told && start(n, (call){.kind = CALL_INIT, .id = &id}))
-        snprintf(why, TN_COMM_WHY, "%.390s", n->c.why);
+    if (told && start(n, NULL, &id)) snprintf(why, TN_COMM_WHY, "%.390s", n->c.why);
     if (all_have(host, why)) return &n->c;
     n->failed = true;
     close_comm(&n->c);

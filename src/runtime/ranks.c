@@ -108,14 +108,24 @@ static int lost(tn_session *s)
                 s->ranks->comm->why[0] ? s->ranks->comm->why : s->ranks->host->why);
 }
 
+/* Sends all ranks a note; `heard`: and gets theirs. */
+static int send(struct tn_ranks *r, const note *n, note *heard)
+{
+    const tn_comm_op kind = heard ? TN_COMM_EXCHANGE : TN_COMM_TELL;
+    return r->host->begin(r->host, &(tn_comm_job){.kind = kind, .in = n, .out = heard});
+}
+
+static int broadcast(tn_comm *c, void *data, size_t bytes)
+{
+    return c->begin(c, &(tn_comm_job){.kind = TN_COMM_BROADCAST, .out = data, .n = bytes, .size = 1});
+}
+
 /* Meets the others. 0, or the error of a rank that has failed. *differs, where it is asked for: the first
  * rank that says otherwise than rank 0, or -1. */
 static int meet(tn_session *s, note mine, int *differs)
 {
     struct tn_ranks *r = s->ranks;
-    tn_comm_note sent;
-    memcpy(&sent, &mine, sizeof sent);
-    if (r->host->exchange(r->host, &sent, (tn_comm_note *)(void *)r->heard)) return lost(s);
+    if (send(r, &mine, r->heard)) return lost(s);
     if (differs) *differs = -1;
     for (int i = 0; i < r->comm->size; i++) {
         const note *n = &r->heard[i];
@@ -138,9 +148,7 @@ void tn_ranks_tell(tn_session *s)
         return;
     }
     const note n = note_of(s, NOTE_DONE, 0, s->graph.error.status);
-    tn_comm_note sent;
-    memcpy(&sent, &n, sizeof sent);
-    if (!s->ranks->told && !s->ranks->lost) s->ranks->host->tell(s->ranks->host, &sent);
+    if (!s->ranks->told && !s->ranks->lost) send(s->ranks, &n, NULL);
     s->ranks->told = true;
 }
 
@@ -149,10 +157,8 @@ void tn_ranks_close(tn_session *s)
     struct tn_ranks *r = s->ranks;
     if (!r) return;
     const note n = note_of(s, NOTE_CLOSE, 0, TN_OK);
-    tn_comm_note sent;
-    memcpy(&sent, &n, sizeof sent);
     if (!s->graph.error.status && !r->lost) /* they end together, as their programs do */
-        r->host->exchange(r->host, &sent, (tn_comm_note *)(void *)r->heard);
+        send(r, &n, r->heard);
     else
         tn_ranks_tell(s);
     if (r->comm != r->host) r->comm->close(r->comm);
@@ -217,7 +223,7 @@ static int tell_difference(tn_session *s, const char *mine, int who, const char 
     char *theirs = tn_malloc(bytes), one[160] = "", two[160] = "";
     if (!theirs) return tn_fail_memory(s);
     if (!tn_rank(s)) memcpy(theirs, mine, bytes);
-    if (r->host->broadcast(r->host, theirs, bytes) || r->host->wait(r->host)) {
+    if (broadcast(r->host, theirs, bytes) || r->host->wait(r->host)) {
         tn_free_mem(theirs);
         return lost(s);
     }
@@ -290,26 +296,21 @@ static const size_t *cut_of(struct tn_ranks *r, const tn_part *p, size_t unit)
 
 int tn_ranks_start(tn_session *s, const tn_part *p, const void *in, void *out)
 {
+    static const tn_comm_op kind[] = {
+        [TN_MEAN] = TN_COMM_MEAN, [TN_SCATTER] = TN_COMM_SCATTER, [TN_GATHER] = TN_COMM_GATHER};
     tn_comm *c = s->ranks->comm;
-    const bool wide = p->size == sizeof(double);
     int64_t own;
     tn_rank_share(s, p->lines, &own);
     own = p->lines ? p->first - own * (p->all / p->lines) : 0;
+    const bool gather = p->how == TN_GATHER;
     const size_t at = (size_t)p->first * p->size, mine = own > 0 ? (size_t)own * p->size : 0;
-    int failed = 0;
-    switch (p->how) {
-    case TN_MEAN:
-        failed = c->mean(c, (const char *)in + at, (char *)out + at, (size_t)p->n, wide);
-        break;
-    case TN_SCATTER:
-        failed = c->scatter(c, (const char *)in + at, (char *)out + mine, (size_t)p->n, wide,
-                            cut_of(s->ranks, p, 1));
-        break;
-    case TN_GATHER:
-        failed = c->gather(c, (const char *)in + mine, (char *)out + at, cut_of(s->ranks, p, p->size));
-        break;
-    }
-    return failed ? lost(s) : TN_OK;
+    tn_comm_job job = {.kind = kind[p->how],
+                       .in = (const char *)in + (gather ? mine : at),
+                       .out = (char *)out + (p->how == TN_SCATTER ? mine : at),
+                       .n = (size_t)p->n * (gather ? p->size : 1),
+                       .size = gather ? 1 : p->size};
+    if (p->how != TN_MEAN) job.cut = cut_of(s->ranks, p, gather ? p->size : 1);
+    return c->begin(c, &job) ? lost(s) : TN_OK;
 }
 
 int tn_ranks_wait(tn_session *s)
@@ -319,7 +320,7 @@ int tn_ranks_wait(tn_session *s)
 
 void tn_ranks_miss(tn_session *s, const tn_part *p)
 {
-    char *zero = s->ranks->lost || s->ranks->comm->merge ? NULL : tn_calloc(2 * (size_t)p->all, p->size);
+    char *zero = s->ranks->lost || s->ranks->comm->merges ? NULL : tn_calloc(2 * (size_t)p->all, p->size);
     if (zero && !tn_ranks_start(s, p, zero, zero + (size_t)p->all * p->size))
         tn_ranks_wait(s);
     else
@@ -333,14 +334,16 @@ static int merge_faults(tn_session *s, int status)
     tn_comm *c = s->ranks->comm;
     if (status) s->ranks->lost = true; /* the others find this rank silent */
     if (status) return status;
-    return c->merge(c, s->device->fault_word) || c->wait(c) ? lost(s) : TN_OK;
+    return c->begin(c, &(tn_comm_job){.kind = TN_COMM_MERGE, .out = s->device->fault_word}) || c->wait(c)
+               ? lost(s)
+               : TN_OK;
 }
 
 int tn_ranks_agree(tn_session *s, int status)
 {
     if (s->ranks->lost) return status ? status : TN_E_COMM;
     if (s->ranks->told && status) return status; /* all know */
-    if (s->ranks->comm->merge) return merge_faults(s, status);
+    if (s->ranks->comm->merges) return merge_faults(s, status);
     const int met = meet(s, note_of(s, NOTE_DONE, 0, status), NULL);
     s->ranks->told = s->graph.error.status != TN_OK;
     return status ? status : met;
@@ -379,12 +382,12 @@ int tn_ranks_equal(tn_session *s)
     for (int d = 0; d < TN_DTYPE_COUNT && !status; d++) {
         tn_slab *b = &s->slab[d];
         const size_t bytes = (size_t)b->count * tn_elem_size(&s->graph, (tn_dtype)d);
-        if (bytes) fine = fine && !r->comm->broadcast(r->comm, b->value_base, bytes);
+        if (bytes) fine = fine && !broadcast(r->comm, b->value_base, bytes);
     }
     for (int i = 0; i < s->n_buffers && !status; i++) {
         const tn_tensor *b = s->buffers[i];
         const size_t bytes = (size_t)tn_node_numel(b) * tn_elem_size(&s->graph, b->dtype);
-        if (bytes) fine = fine && !r->comm->broadcast(r->comm, tn_node_data(b), bytes);
+        if (bytes) fine = fine && !broadcast(r->comm, tn_node_data(b), bytes);
     }
     if (!status && (!fine || r->comm->wait(r->comm))) status = lost(s);
     if (!status) r->equal = now;

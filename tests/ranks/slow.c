@@ -26,34 +26,16 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int mean(tn_comm *c, const void *in, void *out, size_t n, bool wide)
+static int begin(tn_comm *c, const tn_comm_job *j)
 {
     const char *ns = getenv("SLOW_NS");
+    const size_t n = j->kind == TN_COMM_GATHER ? j->n / sizeof(float) : j->n;
     (void)c;
+    if (j->kind == TN_COMM_EXCHANGE)
+        for (int i = 0; i < 2; i++) memcpy((tn_comm_note *)j->out + i, j->in, sizeof(tn_comm_note));
+    if (j->kind > TN_COMM_GATHER) return 0;
     sent += 1e-9 * (ns ? atof(ns) : 0) * (double)n;
-    begun[n_begun++] = (struct begun){in, out, n * (wide ? sizeof(double) : sizeof(float)), n, seconds()};
-    return 0;
-}
-
-static int scatter(tn_comm *c, const void *in, void *out, size_t n, bool wide, const size_t *cut)
-{
-    mean(c, in, out, n, wide);
-    begun[n_begun - 1].bytes = cut[1] * (wide ? sizeof(double) : sizeof(float));
-    return 0;
-}
-
-static int gather(tn_comm *c, const void *in, void *out, const size_t *cut)
-{
-    mean(c, in, out, cut[2] / sizeof(float), false);
-    begun[n_begun - 1].bytes = cut[1];
-    return 0;
-}
-
-static int broadcast(tn_comm *c, void *data, size_t bytes)
-{
-    (void)c;
-    (void)data;
-    (void)bytes;
+    begun[n_begun++] = (struct begun){j->in, j->out, (j->cut ? j->cut[1] : n) * j->size, n, seconds()};
     return 0;
 }
 
@@ -81,19 +63,6 @@ static int wait_for_all(tn_comm *c)
     return 0;
 }
 
-static int exchange(tn_comm *c, const tn_comm_note *mine, tn_comm_note *all)
-{
-    (void)c;
-    all[0] = all[1] = *mine;
-    return 0;
-}
-
-static void tell(tn_comm *c, const tn_comm_note *mine)
-{
-    (void)c;
-    (void)mine;
-}
-
 static void close_comm(tn_comm *c)
 {
     (void)c;
@@ -103,16 +72,7 @@ static void close_comm(tn_comm *c)
 
 __attribute__((visibility("default"))) tn_comm *tn_comm_entry(int version, double timeout, char *why)
 {
-    static tn_comm c = {.size = 2,
-                        .name = "slow",
-                        .mean = mean,
-                        .scatter = scatter,
-                        .gather = gather,
-                        .broadcast = broadcast,
-                        .wait = wait_for_all,
-                        .exchange = exchange,
-                        .tell = tell,
-                        .close = close_comm};
+    static tn_comm c = {.size = 2, .name = "slow", .begin = begin, .wait = wait_for_all, .close = close_comm};
     (void)timeout;
     if (version != TN_COMM_VERSION) snprintf(why, TN_COMM_WHY, "another version");
     return &c;

@@ -116,7 +116,8 @@ static void divide(mpi *m, const job *j, size_t from, size_t n)
 {
     const size_t ranks = (size_t)m->d.c.size, each = (n + ranks - 1) / ranks;
     for (size_t r = 0; r < ranks; r++) {
-        size_t low = j->cut ? j->cut[r] : from + r * each, high = j->cut ? j->cut[r + 1] : low + each;
+        size_t low = j->is.cut ? j->is.cut[r] : from + r * each,
+               high = j->is.cut ? j->is.cut[r + 1] : low + each;
         low = low < from ? 0 : low - from < n ? low - from : n;
         high = high < from ? 0 : high - from < n ? high - from : n;
         m->first[r] = (int)low;
@@ -156,20 +157,20 @@ static int hand_out(mpi *m, MPI_Datatype type, void *out)
  * `out` or `in`. */
 static int run_pieces(mpi *m, const job *j)
 {
-    const bool gather = j->kind == JOB_GATHER, mean = j->kind == JOB_MEAN;
-    const size_t size = gather ? 1 : j->size == sizeof(double) ? sizeof(double) : sizeof(float);
+    const bool gather = j->is.kind == TN_COMM_GATHER, mean = j->is.kind == TN_COMM_MEAN;
+    const size_t size = j->is.size;
+    const MPI_Datatype type = gather ? MPI_BYTE : size == sizeof(double) ? MPI_DOUBLE : MPI_FLOAT;
     int status = 0;
-    for (size_t from = 0; from < j->n && !status; from += CHUNK) {
-        const size_t n = j->n - from < CHUNK ? j->n - from : CHUNK;
-        const char *in = (const char *)j->in + (gather ? 0 : from * size);
-        char *out = (char *)j->out + (j->kind == JOB_SCATTER ? 0 : from * size);
+    for (size_t from = 0; from < j->is.n && !status; from += CHUNK) {
+        const size_t n = j->is.n - from < CHUNK ? j->is.n - from : CHUNK;
+        const char *in = (const char *)j->is.in + (gather ? 0 : from * size);
+        char *out = (char *)j->is.out + (j->is.kind == TN_COMM_SCATTER ? 0 : from * size);
         divide(m, j, from, n);
         const size_t own = (size_t)m->first[m->d.c.rank], mine = (size_t)m->count[m->d.c.rank],
-                     at = j->cut && mine ? from + own - j->cut[m->d.c.rank] : 0;
+                     at = j->is.cut && mine ? from + own - j->is.cut[m->d.c.rank] : 0;
         if (gather && mine) memcpy(out + own, in + at, mine);
-        if (!gather) status = add_pieces(m, j->size == sizeof(double), in, out + (mean ? own : at) * size);
-        if (!status && j->kind != JOB_SCATTER)
-            status = hand_out(m, gather ? MPI_BYTE : j->size == sizeof(double) ? MPI_DOUBLE : MPI_FLOAT, out);
+        if (!gather) status = add_pieces(m, size == sizeof(double), in, out + (mean ? own : at) * size);
+        if (!status && j->is.kind != TN_COMM_SCATTER) status = hand_out(m, type, out);
     }
     return status;
 }
@@ -177,10 +178,10 @@ static int run_pieces(mpi *m, const job *j)
 static int run_broadcast(mpi *m, const job *j)
 {
     int status = 0;
-    for (size_t from = 0; from < j->n && !status; from += MOST_BYTES) {
-        const size_t n = j->n - from < MOST_BYTES ? j->n - from : MOST_BYTES;
+    for (size_t from = 0; from < j->is.n && !status; from += MOST_BYTES) {
+        const size_t n = j->is.n - from < MOST_BYTES ? j->is.n - from : MOST_BYTES;
         pthread_mutex_lock(&tn_mpi_caller);
-        const int code = MPI_Ibcast((char *)j->out + from, (int)n, MPI_BYTE, 0, m->world, m->request);
+        const int code = MPI_Ibcast((char *)j->is.out + from, (int)n, MPI_BYTE, 0, m->world, m->request);
         status = finish(m, code, m->request);
     }
     return status;
@@ -211,10 +212,10 @@ static int name_silent(mpi *m, int rounds)
     return fail(m, why);
 }
 
-static int run_exchange(mpi *m, job *j)
+static int run_exchange(mpi *m, const job *j)
 {
     const int n = m->d.c.size, rounds = m->owed + 1;
-    tn_comm_note *all = j->out;
+    tn_comm_note *all = j->is.out;
     MPI_Request *r = realloc(m->request, (size_t)((rounds + 1) * n) * sizeof *r);
     if (!r) return fail(m, "no memory");
     m->request = r;
@@ -242,7 +243,7 @@ static int run_exchange(mpi *m, job *j)
 }
 
 /* Small notes are on their way at once; one that is not goes with the process. */
-static int run_tell(mpi *m, job *j)
+static int run_tell(mpi *m, const job *j)
 {
     tn_comm_note *kept = malloc(sizeof *kept);
     if (!kept) return fail(m, "no memory");
@@ -256,25 +257,9 @@ static int run_tell(mpi *m, job *j)
     return 0;
 }
 
-static void run(mpi *m, job *j)
-{
-    switch (j->kind) {
-    case JOB_MEAN:
-    case JOB_SCATTER:
-    case JOB_GATHER:
-        run_pieces(m, j);
-        break;
-    case JOB_BROADCAST:
-        run_broadcast(m, j);
-        break;
-    case JOB_EXCHANGE:
-        run_exchange(m, j);
-        break;
-    case JOB_TELL:
-        run_tell(m, j);
-        break;
-    }
-}
+static int (*const run[])(mpi *m, const job *j) = {
+    [TN_COMM_MEAN] = run_pieces,         [TN_COMM_SCATTER] = run_pieces,    [TN_COMM_GATHER] = run_pieces,
+    [TN_COMM_BROADCAST] = run_broadcast, [TN_COMM_EXCHANGE] = run_exchange, [TN_COMM_TELL] = run_tell};
 
 static void *work(void *arg)
 {
@@ -285,7 +270,7 @@ static void *work(void *arg)
         job *j = m->d.queue;
         if (!j) break;
         pthread_mutex_unlock(&m->lock);
-        if (!m->failed) run(m, j);
+        if (!m->failed) run[j->is.kind](m, j);
         pthread_mutex_lock(&m->lock);
         m->d.queue = j->next;
         if (!m->d.queue) m->d.last = &m->d.queue;
@@ -313,7 +298,7 @@ static int wait_for_all(tn_comm *c)
 static int enter(door *d, job *j)
 {
     mpi *m = (mpi *)d;
-    const bool at_once = m->alone || j->kind == JOB_TELL;
+    const bool at_once = m->alone || j->is.kind == TN_COMM_TELL;
     pthread_mutex_lock(&m->lock);
     *d->last = j;
     d->last = &j->next;

@@ -65,6 +65,34 @@ void tn_mpi_add(void *out, void *copy, const void *const *piece, size_t n, int r
         add_float(out, copy, piece, n, ranks);
 }
 
+static int begin(tn_comm *c, const tn_comm_job *what)
+{
+    door *d = (door *)c;
+    const bool note = what->kind >= TN_COMM_EXCHANGE;
+    const size_t cut = what->cut ? ((size_t)c->size + 1) * sizeof *what->cut : 0;
+    job *j = calloc(1, sizeof *j + cut);
+    if (!j) {
+        snprintf(c->why, sizeof c->why, "no memory");
+        return -1;
+    }
+    j->is = *what;
+    if (cut) j->is.cut = memcpy(j + 1, what->cut, cut);
+    if (note) memcpy(&j->note, what->in, sizeof j->note);
+    if (note) j->is.n = j->is.size = 1;
+    const int status = d->enter(d, j);
+    return status || what->kind != TN_COMM_EXCHANGE ? status : c->wait(c);
+}
+
+void tn_mpi_door(door *d, MPI_Comm world, double timeout, int (*enter)(door *, job *))
+{
+    MPI_Comm_rank(world, &d->c.rank);
+    MPI_Comm_size(world, &d->c.size);
+    d->timeout = timeout;
+    d->last = &d->queue;
+    d->enter = enter;
+    d->c.begin = begin;
+}
+
 /* MPI begins once in a process and ends with it, as it could not begin again for another session. */
 static void finalize(void)
 {

@@ -11,15 +11,10 @@
 #include <pthread.h>
 #include <string.h>
 
-typedef enum job_kind { JOB_MEAN, JOB_SCATTER, JOB_GATHER, JOB_BROADCAST, JOB_EXCHANGE, JOB_TELL } job_kind;
-
-/* What a rank has begun. */
+/* What a rank has begun: as it was handed over, with a copy of its cut, NULL where all ranks have as much,
+ * and of its note. */
 typedef struct job {
-    job_kind kind;
-    const void *in;
-    void *out;
-    size_t n, size;    /* elements, and bytes of each; of a broadcast or gather bytes, of notes one */
-    const size_t *cut; /* behind the job, of ranks and the end, in elements; NULL: all ranks have as much */
+    tn_comm_job is;
     tn_comm_note note;
     struct job *next;
     int gone; /* stages that it has gone through (shared.c) */
@@ -29,9 +24,8 @@ typedef struct job {
 typedef struct door {
     tn_comm c;
     double timeout;
-    job *queue, **last; /* what has begun and not ended, in order; jobs are of malloc */
-    int (*enter)(struct door *d,
-                 job *j); /* as the functions of c: j is at the end of the queue by the time */
+    job *queue, **last;                   /* what has begun and not ended, in order; jobs are of malloc */
+    int (*enter)(struct door *d, job *j); /* as c.begin: j is at the end of the queue by the time */
 } door;
 /* Sets all of d but `wait` and `close`, which are each way's own. */
 void tn_mpi_door(door *d, MPI_Comm world, double timeout, int (*enter)(door *, job *));

@@ -68,16 +68,17 @@ static void *slot(const shared *m, int rank, uint64_t chunk, bool mean)
 
 static size_t chunk_of(const job *j, size_t first)
 {
-    const size_t most = CHUNK / j->size;
-    return j->n - first < most ? j->n - first : most;
+    const size_t most = CHUNK / j->is.size;
+    return j->is.n - first < most ? j->is.n - first : most;
 }
 
 /* Of the n elements from `first` on those that are the rank's, from *low on; both counted from `first`. */
 static size_t own(const shared *m, const job *j, size_t first, size_t n, int rank, size_t *low)
 {
-    const size_t ranks = (size_t)m->d.c.size, r = (size_t)rank, line = LINE / j->size;
+    const size_t ranks = (size_t)m->d.c.size, r = (size_t)rank, line = LINE / j->is.size;
     const size_t each = ((n + ranks - 1) / ranks + line - 1) / line * line;
-    size_t from = j->cut ? j->cut[r] : first + r * each, to = j->cut ? j->cut[r + 1] : from + each;
+    size_t from = j->is.cut ? j->is.cut[r] : first + r * each,
+           to = j->is.cut ? j->is.cut[r + 1] : from + each;
     from = from < first ? 0 : from - first < n ? from - first : n;
     to = to < first ? 0 : to - first < n ? to - first : n;
     *low = from;
@@ -87,71 +88,70 @@ static size_t own(const shared *m, const job *j, size_t first, size_t n, int ran
 /* Where the own piece of a scatter is in out[], or of a gather in in[], which begin with cut[rank]. */
 static size_t inside(const shared *m, const job *j, size_t first, size_t low)
 {
-    return first + low - j->cut[m->d.c.rank];
+    return first + low - j->is.cut[m->d.c.rank];
 }
 
 static void put(const shared *m, const job *j, size_t first, uint64_t chunk)
 {
-    const size_t n = chunk_of(j, first), size = j->size;
+    const size_t n = chunk_of(j, first), size = j->is.size;
     char *to = slot(m, m->d.c.rank, chunk, false);
-    const char *in = (const char *)j->in + first * size;
+    const char *in = (const char *)j->is.in + first * size;
     size_t low, mine = own(m, j, first, n, m->d.c.rank, &low);
-    switch (j->kind) {
-    case JOB_MEAN:
-    case JOB_SCATTER: /* but what is added here */
+    switch (j->is.kind) {
+    case TN_COMM_MEAN:
+    case TN_COMM_SCATTER: /* but what is added here */
         memcpy(to, in, low * size);
         memcpy(to + (low + mine) * size, in + (low + mine) * size, (n - low - mine) * size);
         break;
-    case JOB_GATHER:
-        if (mine) memcpy(to + low * size, (const char *)j->in + inside(m, j, first, low) * size, mine * size);
+    case TN_COMM_GATHER:
+        if (mine)
+            memcpy(to + low * size, (const char *)j->is.in + inside(m, j, first, low) * size, mine * size);
         break;
-    case JOB_BROADCAST:
+    case TN_COMM_BROADCAST:
         if (!m->d.c.rank) memcpy(to, in, n * size);
         break;
-    case JOB_EXCHANGE:
-    case JOB_TELL:
+    default:
         memcpy(to, &j->note, sizeof j->note);
-        break;
     }
 }
 
 static void add(const shared *m, const job *j, size_t first, uint64_t chunk)
 {
-    const bool mean = j->kind == JOB_MEAN;
-    const size_t n = chunk_of(j, first), size = j->size;
+    const bool mean = j->is.kind == TN_COMM_MEAN;
+    const size_t n = chunk_of(j, first), size = j->is.size;
     size_t low, mine = own(m, j, first, n, m->d.c.rank, &low);
-    if ((!mean && j->kind != JOB_SCATTER) || !mine) return;
+    if ((!mean && j->is.kind != TN_COMM_SCATTER) || !mine) return;
     for (int r = 0; r < m->d.c.size; r++)
-        m->piece[r] = r == m->d.c.rank ? (const char *)j->in + (first + low) * size
+        m->piece[r] = r == m->d.c.rank ? (const char *)j->is.in + (first + low) * size
                                        : (const char *)slot(m, r, chunk, false) + low * size;
-    char *out = (char *)j->out + (mean ? first + low : inside(m, j, first, low)) * size;
+    char *out = (char *)j->is.out + (mean ? first + low : inside(m, j, first, low)) * size;
     char *copy = mean ? (char *)slot(m, m->d.c.rank, chunk, true) + low * size : NULL;
-    tn_mpi_add(out, copy, m->piece, mine, m->d.c.size, j->size == sizeof(double));
+    tn_mpi_add(out, copy, m->piece, mine, m->d.c.size, j->is.size == sizeof(double));
 }
 
 static void take(const shared *m, const job *j, size_t first, uint64_t chunk)
 {
-    const size_t n = chunk_of(j, first), size = j->size;
-    char *out = (char *)j->out + first * size;
+    const size_t n = chunk_of(j, first), size = j->is.size;
+    char *out = (char *)j->is.out + first * size;
     for (int r = 0; r < m->d.c.size; r++) {
         const bool self = r == m->d.c.rank;
-        const char *from = slot(m, r, chunk, j->kind == JOB_MEAN);
+        const char *from = slot(m, r, chunk, j->is.kind == TN_COMM_MEAN);
         size_t low, theirs = own(m, j, first, n, r, &low);
-        switch (j->kind) {
-        case JOB_MEAN:
+        switch (j->is.kind) {
+        case TN_COMM_MEAN:
             if (!self) memcpy(out + low * size, from + low * size, theirs * size);
             break;
-        case JOB_GATHER:
+        case TN_COMM_GATHER:
             memcpy(out + low * size, from + low * size, theirs * size);
             break;
-        case JOB_BROADCAST:
+        case TN_COMM_BROADCAST:
             if (!r && !self) memcpy(out, from, n * size);
             break;
-        case JOB_EXCHANGE:
-        case JOB_TELL:
-            if (j->out) memcpy((tn_comm_note *)j->out + r, from, sizeof(tn_comm_note));
+        case TN_COMM_EXCHANGE:
+        case TN_COMM_TELL:
+            if (j->is.out) memcpy((tn_comm_note *)j->is.out + r, from, sizeof(tn_comm_note));
             break;
-        case JOB_SCATTER:
+        default:
             break;
         }
     }
@@ -161,9 +161,9 @@ static void take(const shared *m, const job *j, size_t first, uint64_t chunk)
 
 /* Whether a rank may take `chunk` through stage s, as far as the others have come. What is not added is there
  * to be taken when all have put it, who may leave then. */
-static bool may(const shared *m, stage s, job_kind kind, uint64_t chunk)
+static bool may(const shared *m, stage s, tn_comm_op kind, uint64_t chunk)
 {
-    const stage behind = s == PUT ? TAKE : s == TAKE && kind == JOB_MEAN ? ADD : PUT;
+    const stage behind = s == PUT ? TAKE : s == TAKE && kind == TN_COMM_MEAN ? ADD : PUT;
     for (int r = 0; r < m->d.c.size; r++)
         if (atomic_load_explicit(&m->part[r]->done[behind].n, memory_order_acquire) +
                 (s == PUT ? SLOTS : 0) <=
@@ -185,12 +185,12 @@ static bool go(shared *m, stage s)
 {
     static void (*const does[])(const shared *, const job *, size_t, uint64_t) = {put, add, take};
     job *j = m->stage[s].at;
-    if (!j || !may(m, s, j->kind, m->stage[s].chunk)) return false;
+    if (!j || !may(m, s, j->is.kind, m->stage[s].chunk)) return false;
     if (s == TAKE && m->stage[ADD].chunk <= m->stage[s].chunk) return false; /* it reads the others' slots */
     does[s](m, j, m->stage[s].first, m->stage[s].chunk);
     m->stage[s].first += chunk_of(j, m->stage[s].first);
     atomic_store_explicit(&m->part[m->d.c.rank]->done[s].n, ++m->stage[s].chunk, memory_order_release);
-    if (m->stage[s].first < j->n) return true;
+    if (m->stage[s].first < j->is.n) return true;
     m->stage[s].at = j->next;
     m->stage[s].first = 0;
     leave(m, j);
@@ -216,7 +216,7 @@ static int fail(shared *m)
         m->silent[r] = false;
         for (stage s = PUT; s < STAGES; s++) {
             const uint64_t next = atomic_load(&m->part[r]->done[s].n);
-            m->silent[r] = m->silent[r] || (next <= wanted && may(m, s, m->d.queue->kind, next));
+            m->silent[r] = m->silent[r] || (next <= wanted && may(m, s, m->d.queue->is.kind, next));
         }
     }
     tn_mpi_silent(m->d.c.why, m->silent, m->d.c.size, m->d.timeout);
