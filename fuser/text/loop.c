@@ -371,14 +371,7 @@ int fu_open_outer(fu_em *e, const fu_range *r, int leave)
             return 1;
         }
         fu_scope_open(e, "for (int64_t r = r0; r < r1; r++) {");
-        int64_t below = 1;
-        for (int i = n_outer - 1; i >= 0; i--) {
-            char by[40] = "", mod[40] = "";
-            if (below > 1) snprintf(by, sizeof by, " / %lld", (long long)below);
-            if (i) snprintf(mod, sizeof mod, " %% %lld", (long long)p->extent[outer[i]]);
-            fu_line(&e->t, "const int64_t i%d = r%s%s;", outer[i], by, mod);
-            below *= p->extent[outer[i]];
-        }
+        fu_decode(&e->t, p->red & (fu_bit(vec) - 1), p->extent, "r");
         return 1;
     }
     for (; n < n_outer - leave; n++) {

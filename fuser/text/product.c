@@ -32,43 +32,18 @@ static void take_operand(fu_em *e, int slot, int64_t offset, tn_dtype d)
     fu_unique(e, "operand", e->pointer[i], sizeof e->pointer[i]);
 }
 
-static void put_pointers(fu_em *e, int n_in)
-{
-    const fu_prog *p = e->p;
-    bool mine[FU_MAX_BUFS] = {false};
-    for (int i = 0; i < p->n_value; i++)
-        if (fu_loads(e, i)) mine[p->value[i].buf] = true;
-    for (int i = 0; i < p->n_store; i++) mine[p->store[i].buf] = true;
-    for (int i = 0; i < e->n_pointer; i++)
-        if (mine[i])
-            fu_put_pointer(&e->t, e->lang, (tn_dtype)e->pointer_dtype[i], e->pointer[i], i, i < n_in);
-}
-
-/* Coordinates of the atoms that count rows. */
-static void decode_row(fu_em *e)
-{
-    int64_t below = 1;
-    for (int i = fu_vec(e->p) - 1; i >= 0; i--) {
-        char by[40] = "", of[40] = "";
-        if (below > 1) snprintf(by, sizeof by, " / %lld", (long long)below);
-        if (i) snprintf(of, sizeof of, " %% %lld", (long long)e->p->extent[i]);
-        fu_line(&e->t, "const int64_t i%d = row%s%s;", i, by, of);
-        below *= e->p->extent[i];
-    }
-}
-
 static void write_function(fu_em *e, const fu_group *g, tn_dtype d, int n_in)
 {
     const char *type = e->lang->type[d];
     e->t.indent = 1;
     e->depth = 1;
-    put_pointers(e, n_in);
+    fu_put_operands(e, n_in, NULL);
     fu_put_constants(e, true);
     fu_line(&e->t, "const int64_t v0 = a->tile->first, w = a->tile->last - v0;");
     fu_scope_open(e, "for (int64_t row = begin; row < end; row++) {");
     fu_line(&e->t, "const %s *const line = (const %s *)a->tile->at + (row - begin) * a->tile->ld - v0;", type,
             type);
-    decode_row(e);
+    fu_decode(&e->t, fu_bit(fu_vec(e->p)) - 1, e->p->extent, "row");
     fu_nest_pointwise(e, &(fu_range){.lo = "v0", .hi = "w", .count = -1});
     fu_scope_close(e);
     fu_count_traffic(e);

@@ -126,14 +126,7 @@ void fu_raw_index(const tn_tensor *t, int from, int to, const char *coordinate, 
 /* Coordinates of axes from .. to - 1 from the row-major number `what`. */
 void fu_raw_decode(fu_raw *k, const tn_tensor *t, int from, int to, const char *what)
 {
-    int64_t below = 1;
-    for (int i = to - 1; i >= from; i--) {
-        char by[40] = "", mod[40] = "";
-        if (below > 1) snprintf(by, sizeof by, " / %lld", (long long)below);
-        if (i > from) snprintf(mod, sizeof mod, " %% %lld", (long long)t->shape[i]);
-        fu_line(&k->t, "const int64_t i%d = %s%s%s;", i, what, by, mod);
-        below *= t->shape[i] ? t->shape[i] : 1;
-    }
+    fu_decode(&k->t, (1u << to) - (1u << from), t->shape, what);
 }
 
 /* The kernel that copies x into a part of a dense tensor of shape `whole`, which begins at `offset`. */

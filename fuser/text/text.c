@@ -34,31 +34,13 @@
     .rounded = {[TN_F16] = "tn_rounded_half(%s)", [TN_BF16] = "tn_rounded_bfloat16(%s)"},                    \
     .inf = {"__builtin_inff()", "__builtin_inf()"}, .nan = {"__builtin_nanf(\"\")", "__builtin_nan(\"\")"}
 
-const fu_dialect fu_dialect_c = {
-    IN_BOTH,
-    .args = "a->",
-    .wide = "double",
-    .pointer = "%1$s%2$s *%3$s = a->buf[%4$d];",
-    .simd = "#pragma omp simd",
-    .block_pitch = FU_BLOCK_TILE,
-    .align = "_Alignas(64) ",
-    .element = "line[i%d]",
-    .prefetch = "__builtin_prefetch",
-};
+#define IN_C                                                                                                 \
+    IN_BOTH, .args = "a->", .wide = "double", .pointer = "%1$s%2$s *%3$s = a->buf[%4$d];",                   \
+             .simd = "#pragma omp simd", .block_pitch = FU_BLOCK_TILE, .element = "line[i%d]"
 
+const fu_dialect fu_dialect_c = {IN_C, .align = "_Alignas(64) ", .prefetch = "__builtin_prefetch"};
 /* The lines of `simd` and `prefetch` are for the writer of the file to leave out. */
-const fu_dialect fu_dialect_c99 = {
-    IN_BOTH,
-    .typed = true,
-    .args = "a->",
-    .wide = "double",
-    .pointer = "%1$s%2$s *%3$s = a->buf[%4$d];",
-    .simd = "#pragma omp simd",
-    .block_pitch = FU_BLOCK_TILE,
-    .align = "",
-    .element = "line[i%d]",
-    .prefetch = "tn_prefetch",
-};
+const fu_dialect fu_dialect_c99 = {IN_C, .align = "", .prefetch = "tn_prefetch", .typed = true};
 
 const fu_dialect fu_dialect_cuda = {
     IN_BOTH,
@@ -103,6 +85,19 @@ void fu_open(tn_growing *t, const char *fmt, ...)
     fu_line_v(t, fmt, ap);
     va_end(ap);
     t->indent++;
+}
+
+void fu_decode(tn_growing *t, uint32_t which, const int64_t *extent, const char *what)
+{
+    int64_t below = 1;
+    for (int i = 31; i >= 0; i--) {
+        char by[40] = "", mod[40] = "";
+        if (!(which >> i & 1)) continue;
+        if (below > 1) snprintf(by, sizeof by, " / %lld", (long long)below);
+        if (which & ((1u << i) - 1)) snprintf(mod, sizeof mod, " %% %lld", (long long)extent[i]);
+        fu_line(t, "const int64_t i%d = %s%s%s;", i, what, by, mod);
+        below *= extent[i] ? extent[i] : 1;
+    }
 }
 
 void fu_close(tn_growing *t)

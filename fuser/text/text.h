@@ -32,6 +32,8 @@ void fu_open(tn_growing *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3))); /* line, then deeper */
 void fu_line_v(tn_growing *t, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 void fu_close(tn_growing *t);
+/* Coordinates of the axes `which`, "i0" and so on, from the row-major number `what` of all of them. */
+void fu_decode(tn_growing *t, uint32_t which, const int64_t *extent, const char *what);
 
 /* All that differs between the dialects of generated text. */
 typedef struct fu_dialect {
