@@ -57,12 +57,6 @@ static tn_tensor *edge(const tn_tensor *n, int i)
     return x && x->flags & TN_F_REQUIRES_GRAD ? x : NULL;
 }
 
-static int by_id(const void *a, const void *b)
-{
-    const tn_tensor *x = *(tn_tensor *const *)a, *y = *(tn_tensor *const *)b;
-    return (x->id > y->id) - (x->id < y->id);
-}
-
 static entry *entry_of(walk *w, const tn_tensor *n) { return &w->entry[n->walk]; }
 
 static bool discover(walk *w, tn_tensor *n)
@@ -107,7 +101,7 @@ static bool plan(walk *w, tn_tensor *loss)
             e->n_slice += cut_axis(n) >= 0;
         }
     }
-    qsort(w->nodes.at, (size_t)w->nodes.n, sizeof *w->nodes.at, by_id);
+    qsort(w->nodes.at, (size_t)w->nodes.n, sizeof *w->nodes.at, tn_by_id);
     return true;
 }
 
@@ -363,7 +357,7 @@ int tn_walk(tn_tensor *loss, const tn_walk_options *options)
     ok = ok && walk_nodes(&w);
     for (int i = 0; i < options->n_wanted; i++) {
         tn_tensor *x = options->wanted[i];
-        const bool reached = bsearch(&x, w.nodes.at, (size_t)w.nodes.n, sizeof x, by_id) != NULL;
+        const bool reached = bsearch(&x, w.nodes.at, (size_t)w.nodes.n, sizeof x, tn_by_id) != NULL;
         options->grads[i] = ok && reached ? x->cot : NULL;
     }
     if (!options->keep) g->no_grad--;

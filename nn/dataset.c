@@ -114,29 +114,19 @@ TN_DEFINE(tn_dataset *, dataset_from, s, (s, x, labels, n, ndim, shape), tn_sess
     return tn_nn_dataset_new(s, &made, &why, op);
 }
 
-int64_t tn_dataset_count(const tn_dataset *d)
-{
-    return d ? d->n : 0;
-}
-
-int64_t tn_dataset_epoch(const tn_dataset *d)
-{
-    return d ? d->next_epoch : 0;
-}
-
-int64_t tn_dataset_classes(const tn_dataset *d)
-{
-    return d ? d->classes : 0;
-}
+#define ASKED(name, value)                                                                                   \
+    int64_t tn_dataset_##name(const tn_dataset *d)                                                           \
+    {                                                                                                        \
+        return d ? (value) : 0;                                                                              \
+    }
+ASKED(count, d->n)
+ASKED(epoch, d->next_epoch)
+ASKED(classes, d->classes)
+ASKED(damaged, d->damaged)
 
 const char *tn_dataset_class(const tn_dataset *d, int64_t label)
 {
     return d && d->class_of && label >= 0 && label < d->classes ? d->class_of[label] : NULL;
-}
-
-int64_t tn_dataset_damaged(const tn_dataset *d)
-{
-    return d ? d->damaged : 0;
 }
 
 /* ---- items ---- */

@@ -227,9 +227,13 @@ static void node_clear(tn_tensor *n)
     n->was = was;
 }
 
-/* Returns true where the number of elements, and of their bytes in any dtype, fits the integers that count
- * them. */
-static bool countable(int ndim, const int64_t *shape)
+int tn_by_id(const void *a, const void *b)
+{
+    const tn_tensor *x = *(tn_tensor *const *)a, *y = *(tn_tensor *const *)b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+bool tn_countable(int ndim, const int64_t *shape)
 {
     int64_t n = 1;
     for (int i = 0; i < ndim; i++) {
@@ -245,7 +249,7 @@ tn_tensor *tn_node_new(tn_graph *g, tn_op op, tn_dtype dtype, int ndim, const in
     if (g->parked) g->unpark(g);
     if (!tn_reserve(&g->nodes, &g->cap_nodes, (int64_t)g->n_nodes + 1, sizeof *g->nodes))
         return tn_error_set(g, TN_E_NOMEM, "no memory for the graph");
-    if (!countable(ndim, shape))
+    if (!tn_countable(ndim, shape))
         return tn_error_set(g, TN_E_SHAPE, "shape %s is not possible", TN_SHAPE_TEXT(ndim, shape));
     tn_tensor **list = NULL;
     if (n_in > 3 && !(list = tn_arena_alloc(&g->arena, (size_t)n_in * sizeof *list)))

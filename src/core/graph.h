@@ -405,7 +405,10 @@ static inline bool tn_is_number(const tn_tensor *x)
     return tn_kind_of(x->base) == TN_KIND_NUMBER;
 }
 int64_t tn_node_numel(const tn_tensor *n);
-bool tn_node_is_dense(const tn_tensor *n);                 /* row-major without gaps */
+bool tn_node_is_dense(const tn_tensor *n); /* row-major without gaps */
+/* True where the number of elements, and of their bytes in any dtype, fits the integers that count them. */
+bool tn_countable(int ndim, const int64_t *shape);
+int tn_by_id(const void *a, const void *b);                /* of two tn_tensor *, for qsort */
 int64_t tn_extent(const int64_t *shape, int from, int to); /* of the axes `from` to `to` - 1 together */
 void tn_dense_strides(int ndim, const int64_t *shape, int64_t *stride);
 /* Returns the dtype that elements of dtype d have in memory: on the reference device i64 for integers, f64

@@ -216,18 +216,27 @@ static tn_tensor *normalise(tn_tensor *x, uint32_t mask, double eps, tn_tensor *
     return out;
 }
 
+/* The mask of the trailing axes that o, or else weight and bias, say; 0 and the error where they do not fit.
+ */
+static uint32_t trailing(tn_graph *g, const tn_tensor *x, const tn_tensor *weight, const tn_tensor *bias,
+                         const tn_norm_options *options, norm_args *o)
+{
+    if (!norm_defaults(g, options, o)) return 0;
+    const int k = o->ndim ? o->ndim : weight ? weight->ndim : 1;
+    if (k < 1 || k > x->ndim)
+        no_such_axes(g, k, x, o->ndim ? NULL : weight);
+    else if (fits_trailing(x, weight, k, "weight") && fits_trailing(x, bias, k, "bias"))
+        return ((1u << k) - 1) << (x->ndim - k);
+    return 0;
+}
+
 TN_AT(tn_tensor *, layer_norm, (x, weight, bias, options), tn_tensor *x, tn_tensor *weight, tn_tensor *bias,
       const tn_norm_options *options)
 {
     tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), "layer_norm", file, line, 1, 2, &x, &weight, &bias);
     norm_args o;
-    if (!sc.ok || !norm_defaults(sc.g, options, &o)) return tn_leave(&sc, NULL);
-    int k = o.ndim ? o.ndim : weight ? weight->ndim : 1;
-    if (k < 1 || k > x->ndim) return tn_leave(&sc, no_such_axes(sc.g, k, x, o.ndim ? NULL : weight));
-    if (!fits_trailing(x, weight, k, "weight") || !fits_trailing(x, bias, k, "bias"))
-        return tn_leave(&sc, NULL);
-    uint32_t mask = ((1u << k) - 1) << (x->ndim - k);
-    return tn_leave(&sc, normalise(floating(x), mask, o.eps, weight, bias));
+    const uint32_t mask = sc.ok ? trailing(sc.g, x, weight, bias, options, &o) : 0;
+    return tn_leave(&sc, mask ? normalise(floating(x), mask, o.eps, weight, bias) : NULL);
 }
 
 /* h = x rstd, u = g w: dx = rstd (u - h mean(u h)) */
@@ -249,13 +258,10 @@ TN_AT(tn_tensor *, rms_norm, (x, weight, options), tn_tensor *x, tn_tensor *weig
 {
     tn_scope sc = tn_enter_as(TN_ATTR_STRUCT(options, 0), "rms_norm", file, line, 1, 1, &x, &weight);
     norm_args o;
-    if (!sc.ok || !norm_defaults(sc.g, options, &o)) return tn_leave(&sc, NULL);
-    int k = o.ndim ? o.ndim : weight ? weight->ndim : 1;
-    if (k < 1 || k > x->ndim) return tn_leave(&sc, no_such_axes(sc.g, k, x, o.ndim ? NULL : weight));
-    if (!fits_trailing(x, weight, k, "weight")) return tn_leave(&sc, NULL);
-    uint32_t mask = ((1u << k) - 1) << (x->ndim - k), first = sc.g->n_nodes;
-    x = floating(x);
-    tn_tensor *xf = wide(x);
+    const uint32_t mask = sc.ok ? trailing(sc.g, x, weight, NULL, options, &o) : 0,
+                   first = sc.ok ? sc.g->n_nodes : 0;
+    x = mask ? floating(x) : NULL;
+    tn_tensor *xf = x ? wide(x) : NULL;
     if (!xf) return tn_leave(&sc, NULL);
     tn_tensor *ms = mul(total(square(xf), mask), num(xf, 1 / (double)count_of(xf, mask)));
     tn_tensor *rstd = tn_mk1(TN_OP_rsqrt, add(ms, constant(x, o.eps)));

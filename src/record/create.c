@@ -19,14 +19,9 @@ static bool check_shape(tn_graph *g, tn_dtype dtype, int ndim, const int64_t *sh
         tn_error_set(g, TN_E_SHAPE, "%d axes; 0 to %d are possible", ndim, TN_MAX_DIMS);
         return false;
     }
-    int64_t n = 1;
-    for (int i = 0; i < ndim; i++) {
-        if (shape[i] < 0 || (shape[i] && n > INT64_MAX / 64 / shape[i]))
-            return tn_error_set(g, TN_E_SHAPE, "shape %s is not possible", TN_SHAPE_TEXT(ndim, shape)) !=
-                   NULL;
-        n *= shape[i] ? shape[i] : 1;
-    }
-    return true;
+    if (tn_countable(ndim, shape)) return true;
+    tn_error_set(g, TN_E_SHAPE, "shape %s is not possible", TN_SHAPE_TEXT(ndim, shape));
+    return false;
 }
 
 tn_tensor *tn_persist(tn_session *s, tn_dtype dtype, int ndim, const int64_t *shape)

@@ -55,8 +55,7 @@ TN_DEFINE(int, graphviz, s, (s, out), tn_session *s, FILE *out)
     if (!out) return tn_fail(s, TN_E_NULL, "graphviz", "out is NULL");
     tn_view v;
     tn_growing t = {0};
-    int status = tn_view_make(s, &v);
-    if (status == TN_E_NOMEM) return status;
+    if (tn_view_make(s, &v) == TN_E_NOMEM) return TN_E_NOMEM;
     tn_put(&t, "digraph step {\n  rankdir=TB; node [shape=box fontsize=10 fontname=sans]; graph "
                "[fontname=sans fontsize=10];\n");
     for (int r = 0; v.log && r < v.log->n; r++) {
@@ -72,21 +71,17 @@ TN_DEFINE(int, graphviz, s, (s, out), tn_session *s, FILE *out)
         put_edges(&t, n, r);
     }
     tn_put(&t, "}\n");
-    if (t.failed)
-        status = TN_E_NOMEM;
-    else
-        status = fputs(t.p, out) < 0 ? TN_E_IO : TN_OK;
-    tn_growing_free(&t);
     tn_view_free(&v);
-    return status;
+    return tn_put_out(&t, TN_OK, out);
 }
 
 /* ---- the time ---- */
 
+/* The event is left open, for more of it. */
 static void put_event(tn_growing *t, const char *name, const char *kind, int row, double start, double end,
                       double zero)
 {
-    tn_put(t, "%s\n{\"name\":\"", t->n && t->p[t->n - 1] != '[' ? "," : "");
+    tn_put(t, "%s\n{\"name\":\"", t->n && t->p[t->n - 1] != '[' ? "}," : "");
     put_quoted(t, name);
     tn_put(t, "\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f", kind, row,
            (start - zero) * 1e6, (end - start) * 1e6);
@@ -104,17 +99,12 @@ TN_DEFINE(int, trace, s, (s, path), tn_session *s, const char *path)
     for (int r = 0; v.log && r < v.log->n; r++) {
         const tn_run_log *run = &v.log->run[r];
         put_event(&t, "record", "host", 1, last, run->start, zero);
-        tn_put(&t, "}");
         put_event(&t, "plan", "host", 1, run->start, run->planned, zero);
-        tn_put(&t, "}");
         put_event(&t, "run", "host", 1, run->planned, run->end, zero);
-        tn_put(&t, ",\"args\":{\"ended by\":\"%s\"}}", run->ender);
+        tn_put(&t, ",\"args\":{\"ended by\":\"%s\"}", run->ender);
         last = run->end;
     }
-    if (v.log) {
-        put_event(&t, "end", "host", 1, last, v.log->end, zero);
-        tn_put(&t, "}");
-    }
+    if (v.log) put_event(&t, "end", "host", 1, last, v.log->end, zero);
     TN_EACH(l, v.launch, v.n_launch) {
         const double *at = v.log->run[l->segment].kernel;
         if (!at) continue;
@@ -123,9 +113,9 @@ TN_DEFINE(int, trace, s, (s, path), tn_session *s, const char *path)
         put_quoted(&t, l->ops);
         tn_put(&t, "\",\"lines\":\"");
         put_quoted(&t, l->lines);
-        tn_put(&t, "\",\"bytes\":%lld}}", (long long)l->of->bytes);
+        tn_put(&t, "\",\"bytes\":%lld}", (long long)l->of->bytes);
     }
-    tn_put(&t, "]}\n");
+    tn_put(&t, t.n && t.p[t.n - 1] == '[' ? "]}\n" : "}]}\n");
     int status =
         t.failed ? tn_fail(s, TN_E_NOMEM, "trace", "no memory") : tn_write_file(s, "trace", path, &t);
     tn_growing_free(&t);

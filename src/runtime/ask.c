@@ -6,10 +6,20 @@
 
 #include <string.h>
 
-const char *tn_device_name(const tn_session *s)
-{
-    return s ? s->device->name : "none";
-}
+#define ASKED(type, name, value, without)                                                                    \
+    type tn_##name(const tn_session *s)                                                                      \
+    {                                                                                                        \
+        return s ? (value) : (without);                                                                      \
+    }
+ASKED(const char *, device_name, s->device->name, "none")
+ASKED(int, threads, s->device->threads, 0)
+ASKED(uint64_t, seed, s->graph.seed, 0)
+ASKED(uint64_t, rng_draw, s->graph.draw, 0)
+ASKED(double, rank_weight, s->rank_weight, 1)
+ASKED(bool, is_training, s->graph.training, false)
+ASKED(bool, uses_f16, s->f16, false)
+ASKED(bool, in_step, s->in_step, false)
+ASKED(tn_mode, get_mode, s->mode, TN_MODE_AUTO)
 
 int tn_synchronize(tn_session *s)
 {
@@ -19,21 +29,6 @@ int tn_synchronize(tn_session *s)
     if (status) return tn_fail(s, status, "synchronize", "%s", s->device->failure.text);
     tn_check_fault(s);
     return s->graph.error.status;
-}
-
-int tn_threads(const tn_session *s)
-{
-    return s ? s->device->threads : 0;
-}
-
-uint64_t tn_seed(const tn_session *s)
-{
-    return s ? s->graph.seed : 0;
-}
-
-uint64_t tn_rng_draw(const tn_session *s)
-{
-    return s ? s->graph.draw : 0;
 }
 
 int tn_set_rng(tn_session *s, uint64_t seed, uint64_t draw)
@@ -60,16 +55,6 @@ void tn_weigh_rank(tn_session *s, double weight)
     if (s) s->rank_weight = weight;
 }
 
-double tn_rank_weight(const tn_session *s)
-{
-    return s ? s->rank_weight : 1;
-}
-
-bool tn_is_training(const tn_session *s)
-{
-    return s && s->graph.training;
-}
-
 int tn_set_precision(tn_session *s, tn_precision precision)
 {
     if (!s) return TN_E_NULL;
@@ -82,16 +67,6 @@ int tn_set_precision(tn_session *s, tn_precision precision)
     s->graph.products = tn_products_of(precision);
     s->f16 |= precision == TN_PRECISION_F16;
     return TN_OK;
-}
-
-bool tn_uses_f16(const tn_session *s)
-{
-    return s && s->f16;
-}
-
-bool tn_in_step(const tn_session *s)
-{
-    return s && s->in_step;
 }
 
 void tn_on_backward(tn_session *s, tn_tensor *(*fn)(tn_tensor *loss, void *arg), void *arg)
@@ -118,11 +93,6 @@ int tn_set_mode(tn_session *s, tn_mode mode)
         return tn_fail(s, TN_E_ARG, "set_mode", "mode is %d, must be TN_FUSED or TN_EAGER", (int)mode);
     s->mode = mode;
     return TN_OK;
-}
-
-tn_mode tn_get_mode(const tn_session *s)
-{
-    return s ? s->mode : TN_MODE_AUTO;
 }
 
 int tn_no_grad_begin(tn_session *s)

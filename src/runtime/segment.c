@@ -167,12 +167,6 @@ static unsigned root_bits(const tn_session *s, const tn_tensor *v)
            (v->flags & TN_F_AGAIN ? TN_SEG_AGAIN : 0u);
 }
 
-static int by_id(const void *a, const void *b)
-{
-    const tn_tensor *x = *(tn_tensor *const *)a, *y = *(tn_tensor *const *)b;
-    return (x->id > y->id) - (x->id < y->id);
-}
-
 /* Puts what was marked in the order of its ids: sorted where it is little of the graph, as where each call
  * runs by itself, else as the graph has it. A handle that stands for itself outside the graph is no node of
  * it. */
@@ -181,7 +175,7 @@ static bool take_marked(const tn_graph *g, tn_flush_scratch *f, uint32_t mark)
     const bool few = f->marked.n < (int)(g->n_nodes / 16) || f->marked.n < 32;
     tn_tensor **at = few ? f->marked.at : g->nodes;
     const int n = few ? f->marked.n : (int)g->n_nodes;
-    if (few && n > 1) qsort(at, (size_t)n, sizeof *at, by_id);
+    if (few && n > 1) qsort(at, (size_t)n, sizeof *at, tn_by_id);
     for (int i = 0; i < n; i++) {
         tn_tensor *v = at[i];
         if (few ? v->id >= g->n_nodes || g->nodes[v->id] != v : v->mark != mark) continue;

@@ -108,7 +108,7 @@ static void put(const shared *m, const job *j, size_t first, uint64_t chunk)
             memcpy(to + low * size, (const char *)j->is.in + inside(m, j, first, low) * size, mine * size);
         break;
     case TN_COMM_BROADCAST:
-        if (!m->d.c.rank) memcpy(to, in, n * size);
+        if (!m->d.c.rank) memcpy(to, (const char *)j->is.out + first * size, n * size);
         break;
     default:
         memcpy(to, &j->note, sizeof j->note);
