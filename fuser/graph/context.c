@@ -2,7 +2,6 @@
  * what must have run before a node, why an edge was cut, and the error. Start with fu_value_of.
  */
 #include "../../src/core/build.h"
-#include "../../src/core/print.h"
 #include "graph.h"
 
 #include <stdarg.h>

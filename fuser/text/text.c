@@ -1,7 +1,6 @@
 /* text.c - lines of a program, the dialects' tables, literals, names, and expressions made from rows of
  * ops.def. Start with fu_expression. */
 #include "text.h"
-#include "../../src/core/print.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -3,7 +3,6 @@
 #define TN_DTYPE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "../../include/tensor.h"

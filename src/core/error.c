@@ -7,7 +7,6 @@
 
 #include "../device/device.h"
 #include "graph.h"
-#include "print.h"
 
 void *tn_error_set(tn_graph *g, int status, const char *fmt, ...)
 {

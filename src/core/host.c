@@ -1,7 +1,6 @@
 /* host.c - calling the user's functions, for shapes as a node is made and for values as it runs. host.h says
  * what for. Start with tn_host_run. */
 #include "host.h"
-#include "print.h"
 
 #include <string.h>
 

@@ -3,7 +3,6 @@
  */
 #include "export.h"
 
-#include "../core/print.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,4 @@
 /* fail.c - why a step cannot be written down, and how its text is. */
-#include "../core/print.h"
 #include "export.h"
 
 int ex_fail(tn_export *x, int status, const char *fmt, ...)

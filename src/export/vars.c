@@ -4,7 +4,6 @@
 #include "export.h"
 
 #include "../../fuser/text/text.h"
-#include "../core/print.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "../core/notation.h"
-#include "../core/print.h"
 
 enum { DEEPEST = 64 };
 

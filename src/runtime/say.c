@@ -3,7 +3,6 @@
  */
 #include "session.h"
 
-#include "../core/print.h"
 
 #include <stdarg.h>
 

@@ -12,7 +12,6 @@
  */
 #include "plugin.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>

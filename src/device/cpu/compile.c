@@ -7,7 +7,6 @@
  */
 #include "compile.h"
 
-#include "../../core/alloc.h"
 #include "../../core/sanitized.h"
 #include "../../core/settings.h"
 #include "../embed.h"

@@ -3,11 +3,9 @@
 #include "cpu_lib.h"
 
 #include "../../core/alloc.h"
-#include "../../core/print.h"
 #include "pool.h"
 #include "winograd.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 

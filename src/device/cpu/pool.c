@@ -19,7 +19,6 @@
 #include "../../core/alloc.h"
 #include "fpu.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
