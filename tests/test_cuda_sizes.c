@@ -152,6 +152,25 @@ static void windows(tn_session *s, const sized *p, int *n, tn_tensor **out)
     give(s, tn_avg_pool2d(y, 3, .stride = 3), 1, &x, n, out);
 }
 
+/* Windows that overlap, leave out, or reach over the border, and the second derivatives, which read what the
+ * windows chose. */
+static void pools(tn_session *s, const sized *p, int *n, tn_tensor **out)
+{
+    static const struct {
+        int64_t h, w;
+        int window, stride, pad;
+    } shape[] = {{9, 7, 3, 2, 1}, {6, 11, 3, 1, 1}, {5, 8, 2, 3, 0}, {4, 3, 5, 1, 2},
+                 {7, 7, 7, 7, 0}, {9, 9, 5, 4, 2},  {6, 5, 4, 2, 1}};
+    const int k = (int)p->rows;
+    tn_tensor *x = leaf_of(some(1, 2, shape[k].h, shape[k].w, p->cols)), *grad, *w;
+    tn_tensor *y = tn_max_pool2d(x, shape[k].window, .stride = shape[k].stride, .pad = shape[k].pad);
+    give(s, y, 1, &x, n, out);
+    give(s, tn_avg_pool2d(x, shape[k].window, .stride = shape[k].stride, .pad = shape[k].pad), 1, &x, n, out);
+    w = leaf_of(some(2, 2, tn_dim(y, 1), tn_dim(y, 2), p->cols));
+    if (tn_grad(weighted(s, tn_mul(y, w), 12), 1, &x, &grad)) fail_msg("%s", tn_error_text(s));
+    give(s, grad, 1, &w, n, out);
+}
+
 static const sized Programs[] = {
     {"elementwise 1x1", elementwise, 1, 1, TN_F32},
     {"elementwise 5x3", elementwise, 5, 3, TN_F32},
@@ -191,6 +210,14 @@ static const sized Programs[] = {
     {"windows 2x33", windows, 2, 33, TN_F32},
     {"windows 1x260", windows, 1, 260, TN_F32},
     {"windows f16 2x24", windows, 2, 24, TN_F16},
+    {"pools 3/2 16", pools, 0, 16, TN_F32},
+    {"pools 3/1 5", pools, 1, 5, TN_F32},
+    {"pools 3/1 bf16 24", pools, 1, 24, TN_BF16},
+    {"pools 2/3 6", pools, 2, 6, TN_F32},
+    {"pools 5/1 f16 8", pools, 3, 8, TN_F16},
+    {"pools 7/7 f64 4", pools, 4, 4, TN_F64},
+    {"pools 5/4 3", pools, 5, 3, TN_F32},
+    {"pools 4/2 bf16 12", pools, 6, 12, TN_BF16},
     {"strides 5x7", strides, 5, 7, TN_F32},
     {"strides 36x64", strides, 36, 64, TN_F32},
     {"strides 70x131", strides, 70, 131, TN_F32},

@@ -61,6 +61,31 @@ bool fu_scatter_sorts(
 int fu_emit_scatter_sorted(fu_ctx *c, const fu_scatter *s);
 double fu_wait_work(const tn_target *t, double turns); /* instructions that take as long as so many waits */
 
+/* Pooling, or a transpose of it. */
+typedef struct fu_window {
+    fu_raw k;
+    const tn_tensor *t;
+    const tn_pool_attr *p;
+    tn_dtype d, acc, to;    /* of what is read, added up, and written beside places */
+    bool back;              /* a transpose: from windows to the image */
+    bool max;               /* of the windows: the largest element is written, */
+    bool chosen;            /* and which one it is */
+    int64_t rows, width, c; /* of the result: rows, columns, channels */
+    int64_t tx, tiles;      /* result columns an item makes; items a row */
+    int64_t shift;          /* where operands and results begin, or-ed */
+    bool flat;              /* the loops now open are one */
+} fu_window;
+
+/* ---- window_take.c ---- */
+/* The element v, number ky, kx of its window, for what is accumulated; `index`: which one the window chose.
+ */
+void fu_window_take(fu_window *w, const char *best, const char *which, const char *index);
+/* What a window gives to its element ky, kx. */
+void fu_window_add(fu_window *w, const char *sum, const char *index, const char *value);
+
+/* ---- window_cuda.c ---- */
+int64_t fu_window_cuda(fu_window *w); /* leaves the item's scope open; the number of items */
+
 int fu_emit_sort(fu_ctx *c, const fu_group *g); /* sort.c */
 int fu_emit_rows(fu_ctx *c, const fu_group *g); /* rows.c */
 

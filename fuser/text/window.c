@@ -2,7 +2,7 @@
  * image adds the windows that cover it, in one order.
  *
  * An item of a processor is a range of columns of one row of the result, so that columns and channels are one
- * vector loop; on a GPU it is one element. For the largest elements of windows of 3 by 3 that step by 2:
+ * vector loop; window_cuda.c has a GPU's. For the largest elements of windows of 3 by 3 that step by 2:
  *
  *     for (int ky = 0; ky < 3; ky++) {                        y is the row, x0 .. x1 the columns
  *         const int64_t iy = y * 2 + ky - 1;
@@ -21,26 +21,14 @@
  *
  * Start with fu_emit_window.
  */
+#include "../loops/tile.h"
 #include "raw.h"
 
 #include <stdio.h>
 
 enum { ROW_ELEMENTS = 8192 };
 
-typedef struct window {
-    fu_raw k;
-    const tn_tensor *t;
-    const tn_pool_attr *p;
-    tn_dtype d, acc, to;     /* of what is read, added up, and written beside places */
-    bool back;               /* a transpose: from windows to the image */
-    bool max;                /* of the windows: the largest element is written, */
-    bool chosen;             /* and which one it is */
-    int64_t rows, width, c;  /* of the result: rows, columns, channels */
-    int64_t tx, tiles;       /* result columns an item makes; items a row */
-    const char *n, *y, *x;   /* names of the element's coordinates; x on a GPU alone */
-    const char *sum, *which; /* what is accumulated */
-    bool flat;               /* the loops now open are one */
-} window;
+typedef fu_window window;
 
 /* ---- loops ---- */
 
@@ -85,12 +73,8 @@ static void put_index(window *w, const char *name, const char *base, int64_t str
 static void open_item(window *w)
 {
     tn_growing *t = &w->k.t;
-    const char *number = fu_raw_each(&w->k, w->k.grid ? tn_node_numel(w->t) : 0);
     const long long tiles = w->tiles, rows = w->rows;
-    if (w->k.grid) {
-        fu_raw_decode(&w->k, w->t, 0, 4, number);
-        return;
-    }
+    fu_raw_each(&w->k, 0);
     fu_line(t, "const int64_t x0 = item %% %lld * %lld;", tiles, (long long)w->tx);
     fu_line(t, "const int64_t x1 = x0 + %lld < %lld ? x0 + %lld : %lld;", (long long)w->tx,
             (long long)w->width, (long long)w->tx, (long long)w->width);
@@ -101,10 +85,6 @@ static void open_item(window *w)
 static void declare(window *w, const char *type, const char *name, const char *start)
 {
     tn_growing *t = &w->k.t;
-    if (w->k.grid) {
-        fu_line(t, "%s %s = %s;", type, name, start);
-        return;
-    }
     fu_line(t, "%s%s %s[%lld];", w->k.lang->align, type, name, (long long)(w->tx * w->c));
     fu_line(t, "for (int64_t j = 0; j < (x1 - x0) * %lld; j++) %s[j] = %s;", (long long)w->c, name, start);
 }
@@ -112,21 +92,16 @@ static void declare(window *w, const char *type, const char *name, const char *s
 /* What was accumulated becomes the result. */
 static void put_results(window *w)
 {
-    char base[80], place[80];
-    if (!w->k.grid) {
-        open_loops(w, "x0", "x1", true);
-        put_index(w, "j", "-x0", 1);
-        snprintf(base, sizeof base, "(n * %lld + y) * %lld", (long long)w->rows, (long long)w->width);
-        put_index(w, "to", base, 1);
-    }
-    const char *at = w->k.grid ? "item" : "to";
-    snprintf(place, sizeof place, "out[%s]", at);
-    if (w->max || !w->chosen) fu_raw_store(&w->k, w->to, place, w->sum);
+    char base[80];
+    open_loops(w, "x0", "x1", true);
+    put_index(w, "j", "-x0", 1);
+    snprintf(base, sizeof base, "(n * %lld + y) * %lld", (long long)w->rows, (long long)w->width);
+    put_index(w, "to", base, 1);
+    if (w->max || !w->chosen) fu_raw_store(&w->k, w->to, "out[to]", w->back ? "sum[j]" : "best[j]");
     if (w->chosen)
-        fu_line(&w->k.t,
-                w->k.lang->typed ? "place[%s] = (uint8_t)(%s < 0 ? 0 : %s);" : "place[%s] = %s < 0 ? 0 : %s;",
-                at, w->which, w->which);
-    if (!w->k.grid) close_loops(w);
+        fu_line(&w->k.t, w->k.lang->typed ? "place[to] = (uint8_t)(which[j] < 0 ? 0 : which[j]);"
+                                          : "place[to] = which[j] < 0 ? 0 : which[j];");
+    close_loops(w);
 }
 
 /* ---- from the image to windows ---- */
@@ -138,13 +113,6 @@ static void open_elements(window *w)
     tn_growing *t = &w->k.t;
     const long long width = p->w, step = p->stride[1];
     char base[80];
-    if (w->k.grid) {
-        fu_line(t, "const int64_t ix = %s * %lld + kx - %lld;", w->x, step, (long long)p->pad[2]);
-        fu_line(t, "if (ix < 0 || ix >= %lld) continue;", width);
-        fu_line(t, "const int64_t at = ((%s * %lld + iy) * %lld + ix) * %lld + i3;", w->n, (long long)p->h,
-                width, (long long)w->c);
-        return;
-    }
     fu_line(t, "/* columns whose element kx lies inside the image */");
     fu_line(t, "const int64_t shift = kx - %lld;", (long long)p->pad[2]);
     fu_line(t, "int64_t from = shift < 0 ? (-shift + %lld) / %lld : 0;", step - 1, step);
@@ -162,42 +130,26 @@ static void forward(window *w)
 {
     const tn_pool_attr *p = w->p;
     tn_growing *t = &w->k.t;
-    const bool max = w->max || w->chosen, takes = w->t->op == TN_OP_pool_take;
-    const bool real = tn_dtype_is_float(w->acc);
+    const bool max = w->max || w->chosen;
     const long long wide = p->window[1];
-    const char *type = w->k.lang->type[w->acc], *best = w->sum, *which = w->which;
+    const char *type = w->k.lang->type[w->acc];
     char start[48] = "0", value[300], base[80];
     if (max) fu_limit(start, sizeof start, w->acc, true);
     declare(w, type, "best", start);
     if (w->chosen) declare(w, "int32_t", "which", "-1");
     fu_open(t, "for (int ky = 0; ky < %lld; ky++) {", (long long)p->window[0]);
-    fu_line(t, "const int64_t iy = %s * %lld + ky - %lld;", w->y, (long long)p->stride[0],
-            (long long)p->pad[0]);
+    fu_line(t, "const int64_t iy = y * %lld + ky - %lld;", (long long)p->stride[0], (long long)p->pad[0]);
     fu_line(t, "if (iy < 0 || iy >= %lld) continue;", (long long)p->h);
     fu_open(t, "for (int kx = 0; kx < %lld; kx++) {", wide);
     open_elements(w);
     fu_raw_value(&w->k, w->d, "x", "at", value, sizeof value);
-    if (takes && w->k.grid) {
-        fu_line(t, "if ((int32_t)index[item] == ky * %lld + kx) best = %s;", wide, value);
-    } else {
-        fu_line(t, "const %s v = %s;", type, value);
-        if (w->chosen) {
-            fu_line(t, "const bool won = v > %s || %s < 0%s%s%s%s%s;", best, which,
-                    real ? " || (v != v && " : "", real ? best : "", real ? " == " : "", real ? best : "",
-                    real ? ")" : "");
-            fu_line(t, "%s = won ? (int32_t)(ky * %lld + kx) : %s;", which, wide, which);
-            fu_line(t, "%s = won ? v : %s;", best, best);
-        } else if (max) {
-            fu_line(t, "%s = tn_max%s(%s, v);", best, fu_suffix(w->k.lang, w->acc), best);
-        } else if (takes) {
-            snprintf(base, sizeof base, "(n * %lld + y) * %lld", (long long)p->oh, (long long)p->ow);
-            put_index(w, "to", base, 1);
-            fu_line(t, "%s = (int32_t)index[to] == (int32_t)(ky * %lld + kx) ? v : %s;", best, wide, best);
-        } else {
-            fu_line(t, "%s += v;", best);
-        }
+    fu_line(t, "const %s v = %s;", type, value);
+    if (w->t->op == TN_OP_pool_take) {
+        snprintf(base, sizeof base, "(n * %lld + y) * %lld", (long long)p->oh, (long long)p->ow);
+        put_index(w, "to", base, 1);
     }
-    if (!w->k.grid) close_loops(w);
+    fu_window_take(w, "best[j]", "which[j]", "index[to]");
+    close_loops(w);
     fu_close(t);
     fu_close(t);
 }
@@ -211,16 +163,6 @@ static void open_windows(window *w)
     tn_growing *t = &w->k.t;
     const long long step = p->stride[1], wide = p->window[1];
     char base[80];
-    if (w->k.grid) {
-        fu_line(t, "const int64_t left = %s + %lld;", w->x, (long long)p->pad[2]);
-        fu_line(t, "const int64_t ox0 = left < %lld ? 0 : (left - %lld) / %lld;", wide, wide - step, step);
-        fu_open(t, "for (int64_t ox = ox0; ox < %lld && ox * %lld <= left; ox++) {", (long long)p->ow, step);
-        fu_line(t, "const int64_t kx = left - ox * %lld;", step);
-        fu_line(t, "if (kx >= %lld) continue;", wide);
-        fu_line(t, "const int64_t at = ((%s * %lld + oy) * %lld + ox) * %lld + i3;", w->n, (long long)p->oh,
-                (long long)p->ow, (long long)w->c);
-        return;
-    }
     fu_open(t, "for (int64_t kx = 0; kx < %lld; kx++) {", wide);
     fu_line(t, "/* windows ox whose element kx is a column of this item: x0 <= ox * %lld + shift < x1 */",
             step);
@@ -242,20 +184,16 @@ static void transposed(window *w)
     const long long step = p->stride[0], high = p->window[0];
     char value[300];
     declare(w, w->k.lang->type[w->acc], "sum", "0");
-    fu_line(t, "/* windows oy whose rows contain %s */", w->y);
-    fu_line(t, "const int64_t top = %s + %lld;", w->y, (long long)p->pad[0]);
+    fu_line(t, "/* windows oy whose rows contain y */");
+    fu_line(t, "const int64_t top = y + %lld;", (long long)p->pad[0]);
     fu_line(t, "const int64_t oy0 = top < %lld ? 0 : (top - %lld) / %lld;", high, high - step, step);
     fu_open(t, "for (int64_t oy = oy0; oy < %lld && oy * %lld <= top; oy++) {", (long long)p->oh, step);
     fu_line(t, "const int64_t ky = top - oy * %lld;", step);
     fu_line(t, "if (ky >= %lld) continue;", high);
     open_windows(w);
     fu_raw_value(&w->k, w->d, "g", "at", value, sizeof value);
-    if (w->t->op == TN_OP_pool_put)
-        fu_line(t, "%s += (int32_t)index[at] == (int32_t)(ky * %lld + kx) ? %s : 0;", w->sum,
-                (long long)p->window[1], value);
-    else
-        fu_line(t, "%s += %s;", w->sum, value);
-    if (!w->k.grid) close_loops(w);
+    fu_window_add(w, "sum[j]", "index[at]", value);
+    close_loops(w);
     fu_close(t);
     fu_close(t);
 }
@@ -277,6 +215,7 @@ static int open_kernel(window *w, fu_ctx *c, const fu_group *g)
     for (int i = 0; i < t->n_in; i++) {
         fu_raw_operand(&w->k, slot[i], offset[i], t->in[i]->dtype, i ? "index" : w->back ? "g" : "x", false);
         w->k.s->bytes += fu_bytes(t->in[i]);
+        w->shift |= fu_position(c, slot[i], offset[i]);
     }
     for (int i = 0; i < g->n; i++) {
         const tn_op op = (tn_op)c->node[g->member[i]].t->op;
@@ -284,6 +223,7 @@ static int open_kernel(window *w, fu_ctx *c, const fu_group *g)
         w->max = w->max || op == TN_OP_pool_max;
         w->k.node = g->member[i];
         fu_raw_output(&w->k, op == TN_OP_pool_argmax ? "place" : "out");
+        w->shift |= fu_position(c, g->member[i], 0);
     }
     return 0;
 }
@@ -303,17 +243,18 @@ int fu_emit_window(fu_ctx *c, const fu_group *g)
     w.tiles = (w.width + w.tx - 1) / w.tx;
     const int r = open_kernel(&w, c, g);
     if (r) return r;
-    w.n = w.k.grid ? "i0" : "n", w.y = w.k.grid ? "i1" : "y", w.x = "i2";
-    w.sum = w.back ? w.k.grid ? "sum" : "sum[j]" : w.k.grid ? "best" : "best[j]";
-    w.which = w.k.grid ? "which" : "which[j]";
-    open_item(&w);
-    if (w.back)
-        transposed(&w);
-    else
-        forward(&w);
-    put_results(&w);
+    int64_t items = t->shape[0] * w.rows * w.tiles;
+    if (w.k.grid) {
+        items = fu_window_cuda(&w);
+    } else {
+        open_item(&w);
+        if (w.back)
+            transposed(&w);
+        else
+            forward(&w);
+        put_results(&w);
+    }
     fu_close(&w.k.t);
-    const int64_t items = w.k.grid ? tn_node_numel(t) : t->shape[0] * w.rows * w.tiles;
     return fu_raw_close(&w.k,
                         w.back ? "each element adds the windows that cover it"
                                : "a window for each element of the result",

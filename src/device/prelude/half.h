@@ -2,8 +2,8 @@
  *
  * tn_half is IEEE binary16, tn_bfloat16 the upper half of an f32. They are storage only: a kernel converts on
  * load and on store and computes in f32. Conversions round to nearest even, overflow to infinity and keep
- * NaN; bits agree with src/core/dtype.c (but for a NaN's payload). All are branch-free and vectorise. Where
- * the compiler has a 16-bit type and the machine an instruction for it, that is used.
+ * NaN; bits agree with src/core/dtype.c (but for a NaN's payload). All are branch-free and vectorise; a GPU
+ * has instructions for them.
  *
  * Comes after math.h. Read first: tn_half_to_f32.
  */
@@ -17,6 +17,22 @@ typedef struct tn_half {
 typedef struct tn_bfloat16 {
     uint16_t bits;
 } tn_bfloat16;
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 && !defined(TN_CUSIM)
+
+TN_FN tn_bfloat16 tn_f32_to_bfloat16(float x)
+{
+    tn_bfloat16 h;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h.bits) : "f"(x));
+    return h;
+}
+
+TN_FN float tn_rounded_bfloat16(float x)
+{
+    return tn_from_bits_f32((uint32_t)tn_f32_to_bfloat16(x).bits << 16);
+}
+
+#else
 
 /* The bits of the nearest one above 16 others, which are left over. */
 TN_FN uint32_t tn_near_bfloat16(float x)
@@ -38,10 +54,30 @@ TN_FN float tn_rounded_bfloat16(float x)
     return tn_from_bits_f32(tn_near_bfloat16(x) & 0xffff0000u);
 }
 
+#endif
+
 TN_FN float tn_bfloat16_to_f32(tn_bfloat16 h)
 {
     return tn_from_bits_f32((uint32_t)h.bits << 16);
 }
+
+#if defined(__CUDA_ARCH__) && !defined(TN_CUSIM)
+
+TN_FN float tn_half_to_f32(tn_half h)
+{
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h.bits));
+    return x;
+}
+
+TN_FN tn_half tn_f32_to_half(float x)
+{
+    tn_half h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h.bits) : "f"(x));
+    return h;
+}
+
+#else
 
 /* Placed in an f32's fields as it stands, a half is too small by 2^112; the product is exact and makes a
  * denormal half a normal float. Infinity and NaN need their exponent completed. */
@@ -66,6 +102,8 @@ TN_FN tn_half tn_f32_to_half(float x)
     h.bits = (uint16_t)((u >> 16 & 0x8000u) | y);
     return h;
 }
+
+#endif
 
 TN_FN float tn_rounded_half(float x)
 {
