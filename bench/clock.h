@@ -12,10 +12,7 @@ static inline double clock_of(clockid_t id)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-static inline double now_ms(void)
-{
-    return clock_of(CLOCK_MONOTONIC);
-}
+static inline double now_ms(void) { return clock_of(CLOCK_MONOTONIC); }
 
 static inline int ascending(const void *a, const void *b)
 {

@@ -95,10 +95,7 @@ static tn_tensor *attend(const in *i)
     X(linear_back, tn_affine(i->x, i->square, i->b))
 
 #define X(name, expr)                                                                                        \
-    static tn_tensor *run_##name(in *i)                                                                      \
-    {                                                                                                        \
-        return expr;                                                                                         \
-    }
+    static tn_tensor *run_##name(in *i) { return expr; }
 FORWARD(X)
 BACKWARD(X)
 #undef X

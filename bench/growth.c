@@ -27,10 +27,7 @@ void __sanitizer_cov_trace_pc(void)
     blocks++;
 }
 
-static tn_tensor *values(tn_session *s)
-{
-    return tn_full(s, 0.01, TN_F32, TN_SHAPE(8, 8));
-}
+static tn_tensor *values(tn_session *s) { return tn_full(s, 0.01, TN_F32, TN_SHAPE(8, 8)); }
 
 static tn_tensor *named(tn_session *s, int i)
 {

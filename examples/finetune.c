@@ -49,10 +49,7 @@ static tn_tensor *classify(tn_session *s, tn_tensor *x, void *user)
 }
 
 /* The other task: is it 5 or more? */
-static tn_tensor *large(tn_tensor *digit)
-{
-    return tn_cast(tn_gt_scalar(digit, 4), TN_I32);
-}
+static tn_tensor *large(tn_tensor *digit) { return tn_cast(tn_gt_scalar(digit, 4), TN_I32); }
 
 static void train(tn_session *s, struct net *net, tn_dataset *d, const struct args *a, double lr, bool frozen,
                   tn_tensor *(*task)(tn_tensor *))

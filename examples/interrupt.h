@@ -23,9 +23,6 @@ static inline void interrupt_watch(void)
     if (!sigaction(SIGINT, NULL, &was) && was.sa_handler != SIG_IGN) sigaction(SIGINT, &now, NULL);
 }
 
-static inline bool interrupted(void)
-{
-    return interrupt_seen != 0;
-}
+static inline bool interrupted(void) { return interrupt_seen != 0; }
 
 #endif

@@ -40,10 +40,7 @@ static tn_tensor *loss_of(tn_session *s, const struct vae *m, tn_tensor *x)
     return tn_div_scalar(tn_add(pixels, divergence), (double)n);
 }
 
-static tn_tensor *measure(tn_session *s, const tn_batch *b, void *user)
-{
-    return loss_of(s, user, b->x);
-}
+static tn_tensor *measure(tn_session *s, const tn_batch *b, void *user) { return loss_of(s, user, b->x); }
 
 /* A row of digits that the decoder makes of random codes. */
 static void draw(tn_session *s, const struct vae *m)

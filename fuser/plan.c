@@ -23,30 +23,18 @@ static int emit_group(fu_ctx *c, const fu_group *g)
     for (int i = 0; i < g->n; i++) empty = empty && tn_node_numel(c->node[g->member[i]].t) == 0;
     if (empty) return 0;
     switch (g->room) {
-    case FU_GEMM:
-        return fu_emit_gemm(c, g);
-    case FU_CONV:
-        return fu_emit_conv(c, g);
-    case FU_TILE:
-        return fu_can(c->target)->then ? fu_emit_product(c, g) : fu_emit_tile(c, g);
-    case FU_WINDOW:
-        return fu_emit_window(c, g);
-    case FU_SCATTER:
-        return fu_emit_scatter(c, g);
-    case FU_SCAN:
-        return fu_emit_scan(c, g);
-    case FU_CONCAT:
-        return fu_emit_concat(c, g);
-    case FU_ATTENTION:
-        return fu_emit_attention(c, g);
-    case FU_RANKS:
-        return fu_emit_ranks(c, g);
-    case FU_HOST:
-        return fu_emit_host(c, g);
-    case FU_NOTHING:
-        return 0;
-    case FU_LOOPS:
-        break;
+    case FU_GEMM: return fu_emit_gemm(c, g);
+    case FU_CONV: return fu_emit_conv(c, g);
+    case FU_TILE: return fu_can(c->target)->then ? fu_emit_product(c, g) : fu_emit_tile(c, g);
+    case FU_WINDOW: return fu_emit_window(c, g);
+    case FU_SCATTER: return fu_emit_scatter(c, g);
+    case FU_SCAN: return fu_emit_scan(c, g);
+    case FU_CONCAT: return fu_emit_concat(c, g);
+    case FU_ATTENTION: return fu_emit_attention(c, g);
+    case FU_RANKS: return fu_emit_ranks(c, g);
+    case FU_HOST: return fu_emit_host(c, g);
+    case FU_NOTHING: return 0;
+    case FU_LOOPS: break;
     }
     const fu_candidate k = fu_candidate_of(c, g);
     tn_cut_reason why = fu_try_loops(c, &k);

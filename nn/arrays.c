@@ -74,10 +74,7 @@ static int take(tn_dataset *d, const tn_array *given, int i, nn_why *why)
     return status || given->std[0] == 0 ? status : take_pixels(d, given, i, why);
 }
 
-static void drop(void *of)
-{
-    tn_free_mem(of);
-}
+static void drop(void *of) { tn_free_mem(of); }
 
 /* ---- items that a function makes ---- */
 

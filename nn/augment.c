@@ -34,10 +34,7 @@ static double uniform(uint64_t *state, double low, double high)
     return low + (high - low) * ((double)(tn_nn_splitmix(state) >> 11) * 0x1p-53);
 }
 
-static float factor(uint64_t *state, double by)
-{
-    return (float)uniform(state, by < 1 ? 1 - by : 0, 1 + by);
-}
+static float factor(uint64_t *state, double by) { return (float)uniform(state, by < 1 ? 1 - by : 0, 1 + by); }
 
 void tn_nn_view_of(const nn_draw *draw, int64_t k, nn_view *out)
 {
@@ -92,10 +89,7 @@ double tn_nn_share(const nn_draw *draw, int64_t k)
 
 /* ---- pixels ---- */
 
-static float within(float v)
-{
-    return v < 0 ? 0 : v > 1 ? 1 : v;
-}
+static float within(float v) { return v < 0 ? 0 : v > 1 ? 1 : v; }
 
 static float grey_of(const float *p, int64_t c)
 {

@@ -80,10 +80,7 @@ static bool is_there(const nn_item *i)
     return i->which == NN_SUM ? i->entry->summed : i->entry->steps > 0;
 }
 
-static bool is_weight(const nn_item *i)
-{
-    return i->tensor && !i->state;
-}
+static bool is_weight(const nn_item *i) { return i->tensor && !i->state; }
 
 static void keep_if(nn_items *l, bool (*test)(const nn_item *i))
 {

@@ -67,10 +67,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median(const double *sorted, int n)
-{
-    return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
-}
+static double median(const double *sorted, int n) { return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2; }
 
 /* The largest k with 2 P(X < k) <= 5 %; 0 where there is none. */
 static int bound(int n)

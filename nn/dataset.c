@@ -50,16 +50,12 @@ bool tn_nn_dataset_array(tn_dataset *d, tn_dtype dtype, nn_raw raw, int ndim, co
 size_t tn_nn_raw_size(const nn_array *a)
 {
     switch (a->raw) {
-    case NN_AS_IS:
-        return tn_dtype_size(a->dtype);
+    case NN_AS_IS: return tn_dtype_size(a->dtype);
     case NN_PIXELS:
-    case NN_I8:
-        return 1;
+    case NN_I8: return 1;
     case NN_I16:
-    case NN_U16:
-        return 2;
-    case NN_U32:
-        return 4;
+    case NN_U16: return 2;
+    case NN_U32: return 4;
     }
     return 0;
 }
@@ -115,10 +111,7 @@ TN_DEFINE(tn_dataset *, dataset_from, s, (s, x, labels, n, ndim, shape), tn_sess
 }
 
 #define ASKED(name, value)                                                                                   \
-    int64_t tn_dataset_##name(const tn_dataset *d)                                                           \
-    {                                                                                                        \
-        return d ? (value) : 0;                                                                              \
-    }
+    int64_t tn_dataset_##name(const tn_dataset *d) { return d ? (value) : 0; }
 ASKED(count, d->n)
 ASKED(epoch, d->next_epoch)
 ASKED(classes, d->classes)
@@ -144,17 +137,11 @@ static void copy(const nn_array *a, const unsigned char *from, void *to)
 {
     switch (a->raw) {
     case NN_PIXELS:
-    case NN_AS_IS:
-        memcpy(to, from, (size_t)a->item * tn_dtype_size(a->dtype));
-        return;
-    case NN_I8:
-        WIDEN(int8_t, int32_t);
-    case NN_I16:
-        WIDEN(int16_t, int32_t);
-    case NN_U16:
-        WIDEN(uint16_t, int32_t);
-    case NN_U32:
-        WIDEN(uint32_t, int64_t);
+    case NN_AS_IS: memcpy(to, from, (size_t)a->item * tn_dtype_size(a->dtype)); return;
+    case NN_I8: WIDEN(int8_t, int32_t);
+    case NN_I16: WIDEN(int16_t, int32_t);
+    case NN_U16: WIDEN(uint16_t, int32_t);
+    case NN_U32: WIDEN(uint32_t, int64_t);
     }
 }
 

@@ -50,10 +50,7 @@ static void put_varint(record *r, uint64_t value)
 
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 }; /* protobuf's wire types */
 
-static void put_key(record *r, int field, int type)
-{
-    r->at[r->n++] = (uint8_t)(field << 3 | type);
-}
+static void put_key(record *r, int field, int type) { r->at[r->n++] = (uint8_t)(field << 3 | type); }
 
 static void put_bytes(record *r, int field, const void *p, size_t n)
 {

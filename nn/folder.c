@@ -39,10 +39,7 @@ static int by_bytes(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static int visible(const struct dirent *e)
-{
-    return e->d_name[0] != '.';
-}
+static int visible(const struct dirent *e) { return e->d_name[0] != '.'; }
 
 static bool is_image(const char *name)
 {

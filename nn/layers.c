@@ -122,10 +122,7 @@ TN_DEFINE(tn_linear *, linear_new, s, (s, name, in, out, options), tn_session *s
     return NN_MAKE(s, op, name, parts) ? l : NULL;
 }
 
-NN_FORWARD(linear_forward, tn_linear, l, x, weight)
-{
-    return l ? tn_affine(x, l->weight, l->bias) : NULL;
-}
+NN_FORWARD(linear_forward, tn_linear, l, x, weight) { return l ? tn_affine(x, l->weight, l->bias) : NULL; }
 
 /* ---- convolution ---- */
 
@@ -268,12 +265,9 @@ NN_FORWARD(norm_forward, tn_norm, n, x, weight)
                   !tn_nn_scale_moves(tn_session_of(x), n->running_var)))
             return NULL;
         return tn_batch_norm(x, n->weight, n->bias, n->running_mean, n->running_var, &o);
-    case TN_LAYER_NORM:
-        return tn_layer_norm(x, n->weight, n->bias, &o);
-    case TN_RMS_NORM:
-        return tn_rms_norm(x, n->weight, &o);
-    case TN_GROUP_NORM:
-        return tn_group_norm(x, n->groups, n->weight, n->bias, &o);
+    case TN_LAYER_NORM: return tn_layer_norm(x, n->weight, n->bias, &o);
+    case TN_RMS_NORM: return tn_rms_norm(x, n->weight, &o);
+    case TN_GROUP_NORM: return tn_group_norm(x, n->groups, n->weight, n->bias, &o);
     }
     return NULL;
 }

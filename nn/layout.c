@@ -72,15 +72,9 @@ bool tn_nn_turn_of(const nn_state *st, const tn_tensor *t, nn_turn *out)
     return told ? told->known : ndim != 2;
 }
 
-static bool differs(const int64_t *image)
-{
-    return image[2] > 1 && (image[0] > 1 || image[1] > 1);
-}
+static bool differs(const int64_t *image) { return image[2] > 1 && (image[0] > 1 || image[1] > 1); }
 
-bool tn_nn_turns(const nn_turn *t)
-{
-    return differs(t->row) || differs(t->column);
-}
+bool tn_nn_turns(const nn_turn *t) { return differs(t->row) || differs(t->column); }
 
 static int64_t place(const int64_t *image, int64_t i)
 {

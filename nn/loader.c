@@ -162,10 +162,7 @@ TN_DEFINE(tn_loader *, loader_open_with, d ? d->s : NULL, (d, options), tn_datas
     return l;
 }
 
-int64_t tn_loader_batches(const tn_loader *l)
-{
-    return l ? (l->end + l->batch - 1) / l->batch : 0;
-}
+int64_t tn_loader_batches(const tn_loader *l) { return l ? (l->end + l->batch - 1) / l->batch : 0; }
 
 void tn_loader_close(tn_loader *l)
 {

@@ -32,10 +32,7 @@ tn_params tn_all_params(tn_session *s)
 
 /* ---- making one ---- */
 
-bool tn_nn_bad_number(double x)
-{
-    return !(x - x == 0) || x < 0;
-}
+bool tn_nn_bad_number(double x) { return !(x - x == 0) || x < 0; }
 
 /* Finds the entry's place in the slab. */
 static int place(tn_optim *o, nn_optim_entry *e, int i)
@@ -185,7 +182,4 @@ TN_DEFINE(int, optim_set_lr, o ? o->s : NULL, (o, lr), tn_optim *o, double lr)
     return TN_OK;
 }
 
-double tn_optim_lr(const tn_optim *o)
-{
-    return o ? o->lr : NAN;
-}
+double tn_optim_lr(const tn_optim *o) { return o ? o->lr : NAN; }

@@ -65,10 +65,7 @@ typedef struct nn_optim_entry {
     int idle;      /* steps in a row without a gradient */
 } nn_optim_entry;
 
-static inline int64_t tn_nn_blocks(const nn_optim_entry *e)
-{
-    return (e->count + NN_BLOCK - 1) / NN_BLOCK;
-}
+static inline int64_t tn_nn_blocks(const nn_optim_entry *e) { return (e->count + NN_BLOCK - 1) / NN_BLOCK; }
 
 /* A tensor [blocks, 1] with a number (or a bool) of each parameter in its blocks, and the numbers it was
  * filled with. */
@@ -90,10 +87,7 @@ typedef struct nn_row {
     nn_spread spread[NN_SPREADS];
 } nn_row;
 
-static inline bool tn_nn_is_sharded(const nn_row *r)
-{
-    return r->own < r->blocks;
-}
+static inline bool tn_nn_is_sharded(const nn_row *r) { return r->own < r->blocks; }
 
 /* What was counted before an update that was recorded, for where its run fails. */
 typedef struct nn_before {

@@ -7,10 +7,7 @@
 
 #include <string.h>
 
-bool tn_nn_is_due(const nn_optim_entry *e)
-{
-    return e->fresh || e->summed;
-}
+bool tn_nn_is_due(const nn_optim_entry *e) { return e->fresh || e->summed; }
 
 _Static_assert((int)NN_SPREADS == (int)NN_RATE, "a row keeps the columns of what comes before");
 
@@ -18,18 +15,12 @@ static double value_of(const tn_optim *o, const nn_optim_entry *e, nn_quantity q
 {
     const double t = (double)e->steps + 1;
     switch (q) {
-    case NN_LR_FACTOR:
-        return e->lr_factor;
-    case NN_DECAY:
-        return e->weight_decay;
-    case NN_RATE:
-        return o->method->rate ? o->method->rate(o->number, t) : 1;
-    case NN_GAIN:
-        return o->method->gain ? o->method->gain(o->number, t) : 1;
-    case NN_FRESH:
-        return e->fresh;
-    case NN_DUE:
-        return tn_nn_is_due(e);
+    case NN_LR_FACTOR: return e->lr_factor;
+    case NN_DECAY: return e->weight_decay;
+    case NN_RATE: return o->method->rate ? o->method->rate(o->number, t) : 1;
+    case NN_GAIN: return o->method->gain ? o->method->gain(o->number, t) : 1;
+    case NN_FRESH: return e->fresh;
+    case NN_DUE: return tn_nn_is_due(e);
     }
     return 0;
 }
@@ -138,10 +129,7 @@ tn_tensor *tn_nn_scaled_by(tn_tensor *x, const nn_factor *f)
     return x;
 }
 
-bool tn_nn_is_zero(const nn_factor *f)
-{
-    return !f->columns && !f->failed && f->number == 0;
-}
+bool tn_nn_is_zero(const nn_factor *f) { return !f->columns && !f->failed && f->number == 0; }
 
 /* For an export: how the factor's number depends on the count of updates. */
 void tn_nn_say_how(const tn_optim *o, nn_factor *f, bool varies, nn_unbias as)

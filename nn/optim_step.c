@@ -17,10 +17,7 @@
 
 enum { IDLE_STEPS = 10 }; /* without a gradient, then the log says so */
 
-tn_tensor *tn_nn_times(tn_tensor *x, double v)
-{
-    return tn_mul_scalar(x, tn_number_f(v));
-}
+tn_tensor *tn_nn_times(tn_tensor *x, double v) { return tn_mul_scalar(x, tn_number_f(v)); }
 
 /* ---- one row ---- */
 
@@ -35,10 +32,7 @@ struct nn_update {
     nn_factor lr, decay, gain;
 };
 
-tn_tensor *tn_nn_gained(const nn_update *u, tn_tensor *x)
-{
-    return tn_nn_scaled_by(x, &u->gain);
-}
+tn_tensor *tn_nn_gained(const nn_update *u, tn_tensor *x) { return tn_nn_scaled_by(x, &u->gain); }
 
 /* After begin, the columns outside the caches, which have to be freed by hand outside a step. */
 static void end_update(nn_update *u)

@@ -14,10 +14,7 @@
 enum { MOMENTUM, DAMPENING, NESTEROV };
 
 /* Returns the factor of the gradient as it is added to the momentum. */
-static double push(const double *number, double t)
-{
-    return t > 1 ? 1 - number[DAMPENING] : 1;
-}
+static double push(const double *number, double t) { return t > 1 ? 1 - number[DAMPENING] : 1; }
 
 static tn_tensor *plain_step(const nn_update *u, const double *number, tn_tensor *g, tn_tensor **state)
 {
@@ -59,15 +56,9 @@ TN_DEFINE(tn_optim *, sgd, s, (s, params, options), tn_session *s, tn_params par
 
 enum { BETA1, BETA2, EPS };
 
-static double unbias1(const double *number, double t)
-{
-    return 1 / (1 - pow(number[BETA1], t));
-}
+static double unbias1(const double *number, double t) { return 1 / (1 - pow(number[BETA1], t)); }
 
-static double unbias2(const double *number, double t)
-{
-    return 1 / sqrt(1 - pow(number[BETA2], t));
-}
+static double unbias2(const double *number, double t) { return 1 / sqrt(1 - pow(number[BETA2], t)); }
 
 static tn_tensor *adam_step(const nn_update *u, const double *number, tn_tensor *g, tn_tensor **state)
 {
@@ -175,10 +166,7 @@ TN_DEFINE(tn_optim *, rmsprop, s, (s, params, options), tn_session *s, tn_params
 
 enum { LR_DECAY, ADA_EPS };
 
-static double slower(const double *number, double t)
-{
-    return 1 / (1 + (t - 1) * number[LR_DECAY]);
-}
+static double slower(const double *number, double t) { return 1 / (1 + (t - 1) * number[LR_DECAY]); }
 
 static tn_tensor *adagrad_step(const nn_update *u, const double *number, tn_tensor *g, tn_tensor **state)
 {
@@ -234,10 +222,7 @@ TN_DEFINE(tn_optim *, lion, s, (s, params, options), tn_session *s, tn_params pa
 enum { EMA_DECAY };
 
 /* The first average is the weight itself. */
-static double share(const double *number, double t)
-{
-    return t > 1 ? 1 - number[EMA_DECAY] : 1;
-}
+static double share(const double *number, double t) { return t > 1 ? 1 - number[EMA_DECAY] : 1; }
 
 static tn_tensor *ema_step(const nn_update *u, const double *number, tn_tensor *p, tn_tensor **state)
 {

@@ -220,10 +220,7 @@ int tn_nn_safetensors_read(const char *path, nn_safetensors *out, nn_why *why)
     return tn_nn_why(why, TN_E_UNSUPPORTED, "%s: this build cannot read checkpoints (it lacks cJSON)", path);
 }
 
-void tn_nn_safetensors_free(nn_safetensors *f)
-{
-    memset(f, 0, sizeof(*f));
-}
+void tn_nn_safetensors_free(nn_safetensors *f) { memset(f, 0, sizeof(*f)); }
 
 const char *tn_nn_safetensors_meta(const nn_safetensors *f, const char *key)
 {

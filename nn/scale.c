@@ -17,10 +17,7 @@ struct nn_moved {
     tn_tensor *target, *before;
 };
 
-static uint64_t now(const tn_session *s)
-{
-    return tn_nn_stats(s).steps + 1;
-}
+static uint64_t now(const tn_session *s) { return tn_nn_stats(s).steps + 1; }
 
 void tn_nn_scale_settle(tn_session *s, nn_state *st)
 {
@@ -77,15 +74,9 @@ bool tn_nn_scaled(tn_session *s)
     return st && st->scale.on && st->scale.step == now(s);
 }
 
-double tn_nn_unscale(tn_session *s)
-{
-    return tn_nn_scaled(s) ? 1 / tn_nn_state(s)->scale.factor : 1;
-}
+double tn_nn_unscale(tn_session *s) { return tn_nn_scaled(s) ? 1 / tn_nn_state(s)->scale.factor : 1; }
 
-tn_tensor *tn_nn_finite(tn_tensor *g)
-{
-    return tn_isfinite(tn_max(tn_abs(g), TN_ALL, false));
-}
+tn_tensor *tn_nn_finite(tn_tensor *g) { return tn_isfinite(tn_max(tn_abs(g), TN_ALL, false)); }
 
 bool tn_nn_flag(tn_session *s, tn_tensor **flag)
 {

@@ -151,10 +151,7 @@ TN_DEFINE(tn_dataset *, dataset_tokens_with, s, (s, path, options), tn_session *
     return windows(s, c, ctx, &why, op);
 }
 
-int tn_text_vocabulary(const tn_dataset *d)
-{
-    return d && d->corpus ? (int)d->corpus->size : 0;
-}
+int tn_text_vocabulary(const tn_dataset *d) { return d && d->corpus ? (int)d->corpus->size : 0; }
 
 int tn_text_token(const tn_dataset *d, int byte)
 {

@@ -57,16 +57,11 @@ static tn_tensor *bools(tn_session *s, bool triangle, int ndim, const int64_t *s
 static tn_tensor *mask_of(tn_session *s, const at *c)
 {
     switch (c->mask) {
-    case BOOLS:
-        return bools(s, false, 2, (int64_t[]){c->tq, c->tk});
-    case ADDED:
-        return drawn(s, 9, c->dtype, 3, (int64_t[]){c->heads, c->tq, c->tk});
-    case TRIANGLE:
-        return bools(s, true, 2, (int64_t[]){c->tq, c->tk});
-    case BY_BATCH:
-        return bools(s, false, 4, (int64_t[]){c->batch, 1, 1, c->tk});
-    case NO_MASK:
-        break;
+    case BOOLS: return bools(s, false, 2, (int64_t[]){c->tq, c->tk});
+    case ADDED: return drawn(s, 9, c->dtype, 3, (int64_t[]){c->heads, c->tq, c->tk});
+    case TRIANGLE: return bools(s, true, 2, (int64_t[]){c->tq, c->tk});
+    case BY_BATCH: return bools(s, false, 4, (int64_t[]){c->batch, 1, 1, c->tk});
+    case NO_MASK: break;
     }
     return NULL;
 }

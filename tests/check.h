@@ -25,10 +25,7 @@
 enum { NOISY_RUNS = 8 };
 
 /* The first run rounds, the others move by chance. */
-static inline uint64_t noise_seed(int run)
-{
-    return run ? 1000 + (uint64_t)run : 0;
-}
+static inline uint64_t noise_seed(int run) { return run ? 1000 + (uint64_t)run : 0; }
 
 /* ---- results ---- */
 

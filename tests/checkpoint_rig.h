@@ -59,10 +59,7 @@ static inline void open_run(run *r, const place *at, run_kind kind)
     expect_fine(s, at->name);
 }
 
-static inline void close_run(run *r)
-{
-    assert_int_equal(tn_close(r->s), TN_OK);
-}
+static inline void close_run(run *r) { assert_int_equal(tn_close(r->s), TN_OK); }
 
 /* n steps of passes over the data, going on within the open one; the loss of each into `loss` (NULL:
  * nowhere). */

@@ -29,20 +29,14 @@ static inline uint32_t next_random(void)
     return (uint32_t)(seed_now >> 33);
 }
 
-static inline int64_t up_to(int64_t n)
-{
-    return next_random() % n;
-}
+static inline int64_t up_to(int64_t n) { return next_random() % n; }
 
 static inline void set(tn_dtype d, void *p, int64_t i, double v)
 {
     tn_convert((char *)p + (size_t)i * tn_dtype_size(d), d, &v, TN_F64, 1);
 }
 
-static inline double get(tn_dtype d, const void *p, int64_t i)
-{
-    return tn_load_f64(p, d, (size_t)i);
-}
+static inline double get(tn_dtype d, const void *p, int64_t i) { return tn_load_f64(p, d, (size_t)i); }
 
 /* In [-1, 1), integers in -3 to 3, u8 in 0 to 6. */
 static inline void *random_array(tn_dtype d, int64_t n)
@@ -56,10 +50,7 @@ static inline void *random_array(tn_dtype d, int64_t n)
 }
 
 /* Relative rounding of a sum in the compute type, and of one store. */
-static inline double sum_eps(tn_dtype d)
-{
-    return d == TN_F64 ? 0x1p-53 : 0x1p-24;
-}
+static inline double sum_eps(tn_dtype d) { return d == TN_F64 ? 0x1p-53 : 0x1p-24; }
 
 static inline double store_eps(tn_dtype d)
 {

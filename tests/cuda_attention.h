@@ -65,10 +65,7 @@ static double uniform(void) /* [0, 1) */
     return (double)(random_state >> 11) * 0x1p-53;
 }
 
-static double element(void)
-{
-    return uniform() + uniform() + uniform() + uniform() - 2;
-}
+static double element(void) { return uniform() + uniform() + uniform() + uniform() - 2; }
 
 static void put(tn_dtype d, void *p, int64_t i, double v)
 {
@@ -262,10 +259,7 @@ static bool hidden(const config *c, const problem *p, int b, int h, int i, int j
 }
 
 /* The larger; a NaN, which comes with a value that is one, is no bound. */
-static double wider(double a, double b)
-{
-    return b > a ? b : a;
-}
+static double wider(double a, double b) { return b > a ? b : a; }
 
 /* One head: everything in doubles, row by row; `s` holds tq * tk numbers of several kinds. given: lse, as
  * forward left it beside p->o. */

@@ -40,14 +40,8 @@ static inline int teardown(void **state)
     return tn_close(S);
 }
 
-static inline tn_tensor *zeros(int ndim, const int64_t *shape)
-{
-    return tn_zeros(S, TN_F32, ndim, shape);
-}
-static inline tn_tensor *ints(int ndim, const int64_t *shape)
-{
-    return tn_zeros(S, TN_I64, ndim, shape);
-}
+static inline tn_tensor *zeros(int ndim, const int64_t *shape) { return tn_zeros(S, TN_F32, ndim, shape); }
+static inline tn_tensor *ints(int ndim, const int64_t *shape) { return tn_zeros(S, TN_I64, ndim, shape); }
 
 /* The error text names op, the test's file and `line`, and contains each of the words, separated by '|'. */
 static inline void expect_error(const tn_tensor *got, int status, const char *op, const char *words, int line)

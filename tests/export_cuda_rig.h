@@ -172,10 +172,7 @@ static inline void unload(model *m)
 
 /* ---- nvcc ---- */
 
-static inline bool has_nvcc(void)
-{
-    return !system("command -v nvcc >/dev/null 2>&1");
-}
+static inline bool has_nvcc(void) { return !system("command -v nvcc >/dev/null 2>&1"); }
 
 /* It takes model.cu without a warning; what it says of the kernels. */
 static inline nvrtc_said nvcc_says(const char *arch)

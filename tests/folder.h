@@ -73,10 +73,7 @@ static inline void spill(const char *path, const void *data, size_t bytes)
     assert_int_equal(fclose(f), 0);
 }
 
-static inline void spill_text(const char *path, const char *text)
-{
-    spill(path, text, strlen(text));
-}
+static inline void spill_text(const char *path, const char *text) { spill(path, text, strlen(text)); }
 
 /* The bytes of a file and a zero behind them, the caller's to free; NULL where there is none. */
 static inline char *slurp(const char *path, size_t *bytes)

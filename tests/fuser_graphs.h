@@ -4,18 +4,9 @@
 
 #include "fuser_rig.h"
 
-static inline tn_tensor *op1(tn_op op, tn_tensor *x)
-{
-    return tn_mk1(op, x);
-}
-static inline tn_tensor *op2(tn_op op, tn_tensor *x, tn_tensor *y)
-{
-    return tn_mk2(op, x, y);
-}
-static inline tn_tensor *num(tn_graph *g, double v)
-{
-    return tn_mk_num(g, v);
-}
+static inline tn_tensor *op1(tn_op op, tn_tensor *x) { return tn_mk1(op, x); }
+static inline tn_tensor *op2(tn_op op, tn_tensor *x, tn_tensor *y) { return tn_mk2(op, x, y); }
+static inline tn_tensor *num(tn_graph *g, double v) { return tn_mk_num(g, v); }
 static inline tn_tensor *back(tn_tensor *x, const tn_tensor *like)
 {
     return tn_mk_expand(x, like->ndim, like->shape);

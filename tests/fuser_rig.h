@@ -40,10 +40,7 @@ static tn_session *rig_open(tn_device_kind device)
 /* What leaves are made of, and graphs where they are drawn: the same on both devices. */
 static rng rig_dice;
 
-static inline double rig_random(void) /* [0, 1) */
-{
-    return rng_real(&rig_dice, 0, 1);
-}
+static inline double rig_random(void) /* [0, 1) */ { return rng_real(&rig_dice, 0, 1); }
 
 static tn_tensor *rig_make(tn_session *s, const rig_leaf *l)
 {

@@ -89,10 +89,7 @@ static tn_tensor *some_indices(tn_session *s, int64_t n, double below)
 }
 
 #define FUSION(name, ...)                                                                                    \
-    static tn_tensor *fusion_##name(tn_session *s, tn_tensor **leaf, int *n_leaf)                            \
-    {                                                                                                        \
-        __VA_ARGS__                                                                                          \
-    }                                                                                                        \
+    static tn_tensor *fusion_##name(tn_session *s, tn_tensor **leaf, int *n_leaf) { __VA_ARGS__ }            \
     __attribute__((constructor)) static void add_##name(void)                                                \
     {                                                                                                        \
         Fusions[N_fusions++] = (program){#name, NULL, TN_F32, false, fusion_##name};                         \

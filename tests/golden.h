@@ -53,10 +53,7 @@ static inline void golden_open(golden *g, const char *name)
     if (tn_nn_safetensors_read(path, &g->file, &why)) fail_msg("%s", why.text);
 }
 
-static inline void golden_close_file(golden *g)
-{
-    tn_nn_safetensors_free(&g->file);
-}
+static inline void golden_close_file(golden *g) { tn_nn_safetensors_free(&g->file); }
 
 static inline const nn_saved *golden_find(const golden *g, const char *format, ...)
 {

@@ -43,10 +43,7 @@ static tn_tensor *labels(tn_tensor *x, const half_case *c)
 }
 
 /* Of rows of an odd length all but the last column, so that they have halves. */
-static tn_tensor *even(tn_tensor *x)
-{
-    return tn_slice(x, -1, 0, tn_dim(x, -1) / 2 * 2, 1);
-}
+static tn_tensor *even(tn_tensor *x) { return tn_slice(x, -1, 0, tn_dim(x, -1) / 2 * 2, 1); }
 
 /* name, in words, shape, operands with a gradient, within, expression */
 /* clang-format off */
@@ -126,10 +123,7 @@ static double as(tn_dtype d, double v)
                           : (double)(float)v;
 }
 
-static double largest(tn_dtype d)
-{
-    return d == TN_F16 ? 65504 : 3.3895313892515355e38;
-}
+static double largest(tn_dtype d) { return d == TN_F16 ? 65504 : 3.3895313892515355e38; }
 
 static double normal(rng *r)
 {
@@ -141,26 +135,16 @@ static double draw(rng *r, int kind, tn_dtype d, double m, int64_t i, int64_t ou
 {
     const bool f16 = d == TN_F16;
     switch (kind) {
-    case 0:
-        return normal(r);
-    case 1:
-        return m + normal(r);
-    case 2:
-        return m;
-    case 3:
-        return m + (i % 2 ? 1 : -1);
-    case 4:
-        return normal(r) * (f16 ? 1e-6 : 1e-14);
-    case 5:
-        return rng_real(r, -1, 1) * (f16 ? 60000 : 1e12);
-    case 6:
-        return i == out ? (f16 ? 3000 : 1e5) : normal(r);
-    case 7:
-        return m;
-    case 8:
-        return (rng_below(r, 2) ? 1 : -1) * exp(rng_real(r, f16 ? -14 : -25, f16 ? 10 : 25));
-    default:
-        return 0;
+    case 0: return normal(r);
+    case 1: return m + normal(r);
+    case 2: return m;
+    case 3: return m + (i % 2 ? 1 : -1);
+    case 4: return normal(r) * (f16 ? 1e-6 : 1e-14);
+    case 5: return rng_real(r, -1, 1) * (f16 ? 60000 : 1e12);
+    case 6: return i == out ? (f16 ? 3000 : 1e5) : normal(r);
+    case 7: return m;
+    case 8: return (rng_below(r, 2) ? 1 : -1) * exp(rng_real(r, f16 ? -14 : -25, f16 ? 10 : 25));
+    default: return 0;
     }
 }
 
@@ -182,10 +166,7 @@ static void fill(rng *r, const half_case *c, double *v, int64_t n, int64_t width
 
 /* ---- cases ---- */
 
-static int64_t pick(rng *r, int n, const int64_t *from)
-{
-    return from[rng_below(r, n)];
-}
+static int64_t pick(rng *r, int n, const int64_t *from) { return from[rng_below(r, n)]; }
 #define PICK(...)                                                                                            \
     pick(&r, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__})
 
@@ -232,18 +213,14 @@ static void draw_case(half_case *c, uint64_t seed, bool small)
     case PAIRS:
         for (int i = 0; i < c->op->n_in; i++) shape_is(c, i, 2, c->rows, c->n, 0, 0);
         break;
-    case CLASSES:
-        shape_is(c, 0, 2, c->rows, c->n, 0, 0);
-        break;
+    case CLASSES: shape_is(c, 0, 2, c->rows, c->n, 0, 0); break;
     case HEADS:
         c->rows = 1 + rng_below(&r, 8);
         c->n = PICK(5, 53);
         for (int i = 0; i < 3; i++) shape_is(c, i, 3, 2, i ? c->n : c->rows, 16, 0);
         shape_is(c, 3, 2, c->rows, c->n, 0, 0);
         break;
-    case PLACES:
-        shape_is(c, 0, 2, 3, 1 + rng_below(&r, 8), 0, 0);
-        break;
+    case PLACES: shape_is(c, 0, 2, 3, 1 + rng_below(&r, 8), 0, 0); break;
     }
     for (int i = 0; i < c->op->n_in; i++) {
         c->v[i] = malloc((size_t)c->numel[i] * sizeof **c->v);

@@ -11,20 +11,11 @@
 
 enum { N = 7, H = 3, W = 5 };
 
-static inline void put(const char *name, const void *data, size_t n)
-{
-    spill(in_base(name), data, n);
-}
+static inline void put(const char *name, const void *data, size_t n) { spill(in_base(name), data, n); }
 
-static inline void drop(const char *name)
-{
-    unlink(in_base(name));
-}
+static inline void drop(const char *name) { unlink(in_base(name)); }
 
-static inline uint8_t pixel(int i, int k)
-{
-    return (uint8_t)(i * 31 + k * 7);
-}
+static inline uint8_t pixel(int i, int k) { return (uint8_t)(i * 31 + k * 7); }
 
 static inline size_t idx_images(uint8_t *out)
 {

@@ -11,10 +11,7 @@
 
 /* NVRTC keeps some memory until the process ends. */
 const char *__lsan_default_suppressions(void);
-__attribute__((weak)) const char *__lsan_default_suppressions(void)
-{
-    return "leak:libnvrtc";
-}
+__attribute__((weak)) const char *__lsan_default_suppressions(void) { return "leak:libnvrtc"; }
 
 typedef struct nvrtc {
     int (*create)(void **program, const char *text, const char *name, int headers, const char *const *,

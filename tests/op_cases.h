@@ -80,16 +80,10 @@ typedef struct op_case {
     }
 #define N                                                                                                    \
     {                                                                                                        \
-        NONE, 0, 0, 0,                                                                                       \
-        {                                                                                                    \
-            0                                                                                                \
-        }                                                                                                    \
+        NONE, 0, 0, 0, { 0 }                                                                                 \
     }
 #define DIMS(...)                                                                                            \
-    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                                               \
-    {                                                                                                        \
-        __VA_ARGS__                                                                                          \
-    }
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), { __VA_ARGS__ }
 
 /* The operand list follows the expression, in which `x` are the operands and `s` the session. */
 #define OP(...)    OP_AT(__COUNTER__, __VA_ARGS__)
@@ -297,8 +291,8 @@ OP("cross_entropy/sum", 0, tn_cross_entropy(x[0], x[1], .reduction = TN_REDUCE_S
 OP("cross_entropy/none", 0, tn_cross_entropy(x[0], x[1], .reduction = TN_REDUCE_NONE), R(4, 5), I(0, 5, 4))
 OP("cross_entropy/smooth", 0, tn_cross_entropy(x[0], x[1], .label_smoothing = 0.1), R(4, 5), I(0, 5, 4))
 OP("cross_entropy/soft", 0, tn_cross_entropy(x[0], x[1], .reduction = TN_REDUCE_MEAN), R(4, 5), R(4, 5))
-OP("cross_entropy/soft_3d", 0, tn_cross_entropy(x[0], x[1], .reduction = TN_REDUCE_NONE, .label_smoothing = 0.1),
-   R(2, 3, 4), R(2, 3, 4))
+OP("cross_entropy/soft_3d", 0,
+   tn_cross_entropy(x[0], x[1], .reduction = TN_REDUCE_NONE, .label_smoothing = 0.1), R(2, 3, 4), R(2, 3, 4))
 OP("cross_entropy/soft_row", 0, tn_cross_entropy(x[0], x[1], .reduction = TN_REDUCE_SUM), R(6), R(6))
 OP("cross_entropy/ignore", 0, tn_cross_entropy(x[0], x[1], .use_ignore_index = true, .ignore_index = 2),
    R(8, 4), I(0, 4, 8))
@@ -331,10 +325,11 @@ OP("scaled_dot_product_attention/bias", 0, tn_scaled_dot_product_attention(x[0],
 OP("scaled_dot_product_attention/dropout", 0,
    tn_scaled_dot_product_attention(x[0], x[1], x[2], .dropout = 0.25), R(2, 3, 4), R(2, 5, 4), R(2, 5, 4))
 OP("scaled_dot_product_attention/grouped", 0,
-   tn_scaled_dot_product_attention(x[0], x[1], x[2], .causal = true, .scale = 0.5), R(2, 4, 3, 2), R(2, 2, 5, 2),
-   R(2, 2, 5, 2))
+   tn_scaled_dot_product_attention(x[0], x[1], x[2], .causal = true, .scale = 0.5), R(2, 4, 3, 2),
+   R(2, 2, 5, 2), R(2, 2, 5, 2))
 OP("scaled_dot_product_attention/grouped_mask", 0,
-   tn_scaled_dot_product_attention(x[0], x[1], x[2], .mask = x[3]), R(6, 3, 2), R(2, 4, 2), R(2, 4, 3), T1(6, 3, 4))
+   tn_scaled_dot_product_attention(x[0], x[1], x[2], .mask = x[3]), R(6, 3, 2), R(2, 4, 2), R(2, 4, 3),
+   T1(6, 3, 4))
 OP("rotary", 0, tn_rotary(x[0], 3, .base = 50), R(2, 2, 3, 4))
 OP("rotary/pairs", 0, tn_rotary(x[0], 0, .interleaved = true), R(3, 6))
 OP("einsum", 0, tn_einsum("bij,bjk->bik", 2, x), R(2, 3, 4), R(2, 4, 2))

@@ -47,10 +47,7 @@ static inline seen look_for(tn_session *s, bool ending, const tn_target *target)
     return v;
 }
 
-static inline seen look(tn_session *s)
-{
-    return look_for(s, true, &s->target);
-}
+static inline seen look(tn_session *s) { return look_for(s, true, &s->target); }
 
 static inline void forget(seen *v)
 {

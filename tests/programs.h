@@ -122,10 +122,7 @@ static inline tn_tensor *loss_of(const run *r)
     return tn_sum(tn_square(tn_sub(tn_matmul(r->held[X], r->held[W]), r->held[Y])), TN_ALL, false);
 }
 
-static inline double error(const run *r, int i)
-{
-    return r->w[i] - Target[i];
-}
+static inline double error(const run *r, int i) { return r->w[i] - Target[i]; }
 
 static inline double loss_wanted(const run *r)
 {

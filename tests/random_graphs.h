@@ -94,10 +94,7 @@ static int add_index(program *p, int ndim, const int64_t *shape, int64_t bound)
     return i;
 }
 
-static bool is_real(const program *p, int i)
-{
-    return tn_dtype_is_float(p->v[i].dtype);
-}
+static bool is_real(const program *p, int i) { return tn_dtype_is_float(p->v[i].dtype); }
 
 /* An earlier floating node, a recent one more often than not. */
 static int pick(const program *p, rng *r)
@@ -169,10 +166,7 @@ static bool draw_unary(program *p, rng *r, node *n, int which)
 }
 
 /* Inside the domain of a logarithm and of a power. */
-static tn_tensor *away(tn_tensor *x)
-{
-    return tn_add_scalar(tn_abs(x), 0.5);
-}
+static tn_tensor *away(tn_tensor *x) { return tn_add_scalar(tn_abs(x), 0.5); }
 
 /* -- elementwise with numbers -- */
 
@@ -392,10 +386,7 @@ OP("scatter_add", draw_index, SCATTER_ADD, 2, tn_scatter_add(x, axis, y, z))
 OP("embedding", draw_index, EMBEDDING, 2, tn_embedding(x, y))
 
 /* Seeds that once failed name programs of the rows above. */
-__attribute__((constructor)) static void first_ops_end(void)
-{
-    n_first_ops = n_ops;
-}
+__attribute__((constructor)) static void first_ops_end(void) { n_first_ops = n_ops; }
 
 OP("atan", draw_unary, SAME, 1, tn_atan(x))
 OP("hardswish", draw_unary, SAME, 1, tn_hardswish(x))
@@ -474,10 +465,7 @@ static void draw_program_of(program *p, uint64_t seed, int known)
     }
 }
 
-static void draw_program(program *p, uint64_t seed)
-{
-    draw_program_of(p, seed, n_ops);
-}
+static void draw_program(program *p, uint64_t seed) { draw_program_of(p, seed, n_ops); }
 
 /* Which nodes the outputs and gradients need. */
 static void live_nodes(const program *p, bool *live)

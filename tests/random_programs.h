@@ -121,10 +121,7 @@ static fact *fact_of(drawing *d, int operand)
                               : &d->at[operand];
 }
 
-static bool usable(const fact *f)
-{
-    return f->here && !(f->stale && f->flushed);
-}
+static bool usable(const fact *f) { return f->here && !(f->stale && f->flushed); }
 
 /* A value of one of the shapes (bits), a recent one more often than not; or NONE. */
 static int pick_value(drawing *d, uint32_t shapes)
@@ -172,22 +169,14 @@ static bool draw_unary(drawing *d, instr *i, fact *f)
     i->f = rng_real(&d->r, -1.5, 1.5);
     switch (i->op) {
     case I_TANH:
-    case I_SIGMOID:
-        f->mag = 1;
-        break;
+    case I_SIGMOID: f->mag = 1; break;
     case I_EXP: /* of x / mag */
         i->f = 1 / f->mag;
         f->mag = 3;
         break;
-    case I_SQUARED:
-        f->mag *= f->mag;
-        break;
-    case I_NUMBER: /* c x + c, c of the step too */
-        f->mag = 2 * f->mag + 2;
-        break;
-    case I_DETACH:
-        f->grad = false;
-        break;
+    case I_SQUARED: f->mag *= f->mag; break;
+    case I_NUMBER: /* c x + c, c of the step too */ f->mag = 2 * f->mag + 2; break;
+    case I_DETACH: f->grad = false; break;
     case I_CAST: /* to 16 bits and back */
         i->f = (double)(rng_below(&d->r, 2) ? d->p->data : TN_F32);
         return d->p->data != TN_F32;
@@ -195,8 +184,7 @@ static bool draw_unary(drawing *d, instr *i, fact *f)
         i->f = rng_real(&d->r, 0.1, 0.6);
         f->mag *= 2.5;
         break;
-    default:
-        break;
+    default: break;
     }
     return true;
 }
@@ -238,17 +226,11 @@ static bool draw_shaped(drawing *d, instr *i, fact *f)
         f->shape = i->f == 0 ? COLUMN : i->f == 1 ? ROW : ONE;
         f->mag = i->op == I_SUM ? f->mag * all : f->mag + 8;
         return true;
-    case I_SOFTMAX:
-        f->mag = 1;
-        return true;
+    case I_SOFTMAX: f->mag = 1; return true;
     case I_LAYER_NORM:
-    case I_RMS_NORM:
-        f->mag = 6;
-        return true;
+    case I_RMS_NORM: f->mag = 6; return true;
     case I_TRANSPOSE:
-    case I_RESHAPE:
-        f->shape = x->shape == MATRIX ? TURNED : MATRIX;
-        return true;
+    case I_RESHAPE: f->shape = x->shape == MATRIX ? TURNED : MATRIX; return true;
     case I_PRODUCT: /* / the inner extent; [r, c] [c, c], [c, c] [c, c], [c, r] [r, c] */
         i->b = pick_value(d, x->shape == TURNED ? 1u << MATRIX : 1u << SQUARE);
         if (i->b < 0) return false;
@@ -257,8 +239,7 @@ static bool draw_shaped(drawing *d, instr *i, fact *f)
         f->deps |= fact_of(d, i->b)->deps;
         f->grad = f->grad || fact_of(d, i->b)->grad;
         return true;
-    default:
-        return true;
+    default: return true;
     }
 }
 
@@ -268,11 +249,8 @@ static bool draw_action(drawing *d, instr *i)
     rprogram *p = d->p;
     fact f, *x;
     switch (i->op) {
-    case I_MODE:
-        return true;
-    case I_FLUSH:
-        flushes(d, NONE);
-        return true;
+    case I_MODE: return true;
+    case I_FLUSH: flushes(d, NONE); return true;
     case I_READ:
         i->a = pick_value(d, Any);
         if (i->a < 0) return false;
@@ -443,12 +421,10 @@ static tn_tensor *value_from(running *r, const instr *i, tn_tensor *x, tn_tensor
     const bool keep = i->f == 0;
     switch (i->op) {
 #define X(name, weight, value)                                                                               \
-    case I_##name:                                                                                           \
-        return value;
+    case I_##name: return value;
         INSTRS(X)
 #undef X
-    case N_INSTRS:
-        break;
+    case N_INSTRS: break;
     }
     return NULL;
 }
@@ -464,15 +440,9 @@ static void act(running *r, const instr *i, tn_tensor *x)
 {
     tn_tensor *old;
     switch (i->op) {
-    case I_MODE:
-        tn_train(r->s, !tn_is_training(r->s));
-        break;
-    case I_FLUSH:
-        tn_flush(r->s);
-        break;
-    case I_READ:
-        read_out(r, x);
-        break;
+    case I_MODE: tn_train(r->s, !tn_is_training(r->s)); break;
+    case I_FLUSH: tn_flush(r->s); break;
+    case I_READ: read_out(r, x); break;
     case I_ASSIGN:
         if (x) tn_assign(r->fixed[i->to], tn_cast(tn_mul_scalar(x, i->f), tn_dtype_of(r->fixed[i->to])));
         break;
@@ -485,9 +455,7 @@ static void act(running *r, const instr *i, tn_tensor *x)
     case I_BACKWARD:
         if (x && tn_wants_gradient(x)) tn_backward(weighted(r->s, x, r->p->seed + (uint64_t)(i - r->p->i)));
         break;
-    case I_GRADIENT:
-        read_out(r, tn_gradient(r->fixed[i->to]));
-        break;
+    case I_GRADIENT: read_out(r, tn_gradient(r->fixed[i->to])); break;
     default: /* UPDATE */
         if (!has_gradients(r)) break;
         if (r->p->method == SGD_CLIPPED) tn_clip_grad_norm(r->opt, 0.5);

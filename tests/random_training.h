@@ -116,13 +116,10 @@ static void make(run *r, tn_session *s)
         snprintf(name, sizeof name, "l%d", k);
         switch (p->kind[k]) {
 #define X(kind, made, applied)                                                                               \
-    case L_##kind:                                                                                           \
-        r->layer[k] = made;                                                                                  \
-        break;
+    case L_##kind: r->layer[k] = made; break;
             LAYER_KINDS(X)
 #undef X
-        case KINDS:
-            break;
+        case KINDS: break;
         }
     }
     if (p->embedded) r->table = tn_embedding_new(s, "table", CLASSES, p->c);
@@ -154,12 +151,10 @@ static tn_tensor *apply(run *r, int k, tn_tensor *x)
     void *layer = r->layer[k];
     switch (r->p->kind[k]) {
 #define X(kind, made, applied)                                                                               \
-    case L_##kind:                                                                                           \
-        return applied;
+    case L_##kind: return applied;
         LAYER_KINDS(X)
 #undef X
-    case KINDS:
-        break;
+    case KINDS: break;
     }
     return NULL;
 }
@@ -167,20 +162,13 @@ static tn_tensor *apply(run *r, int k, tn_tensor *x)
 static tn_tensor *act(rng *g, tn_tensor *x)
 {
     switch (rng_below(g, 8)) {
-    case 0:
-        return tn_gelu(x);
-    case 1:
-        return tn_tanh(x);
-    case 2:
-        return tn_silu(x);
-    case 3:
-        return tn_softplus(x);
-    case 4:
-        return tn_elu(x, 1.0);
-    case 5:
-        return tn_add(x, tn_sigmoid(x));
-    default:
-        return x;
+    case 0: return tn_gelu(x);
+    case 1: return tn_tanh(x);
+    case 2: return tn_silu(x);
+    case 3: return tn_softplus(x);
+    case 4: return tn_elu(x, 1.0);
+    case 5: return tn_add(x, tn_sigmoid(x));
+    default: return x;
     }
 }
 
@@ -216,18 +204,12 @@ static tn_tensor *forward(run *r, rng *structure, tn_tensor *x)
 static tn_tensor *view_of(int which, tn_tensor *x)
 {
     switch (which) {
-    case 0:
-        return tn_slice(x, 1, 1, TN_END, 2);
-    case 1:
-        return tn_select(x, 0, 2);
-    case 2:
-        return tn_flip(tn_reshape(x, TN_SHAPE(-1)), 1, &(const int){0});
-    case 3:
-        return tn_detach(x);
-    case 4:
-        return tn_expand(tn_unsqueeze(x, 0), TN_SHAPE(3, -1, -1));
-    default:
-        return tn_transpose(x, 0, 1);
+    case 0: return tn_slice(x, 1, 1, TN_END, 2);
+    case 1: return tn_select(x, 0, 2);
+    case 2: return tn_flip(tn_reshape(x, TN_SHAPE(-1)), 1, &(const int){0});
+    case 3: return tn_detach(x);
+    case 4: return tn_expand(tn_unsqueeze(x, 0), TN_SHAPE(3, -1, -1));
+    default: return tn_transpose(x, 0, 1);
     }
 }
 

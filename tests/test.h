@@ -51,10 +51,7 @@ static inline void add_test_row(const char *name, void (*run)(void **), const vo
 #define TEST_AGAIN(name, set, clean) TEST_NUMBER(name, set, clean, __COUNTER__)
 #define TEST_NUMBER(...)             TEST_ADD(__VA_ARGS__)
 #define TEST_ADD(name, set, clean, number)                                                                   \
-    __attribute__((constructor)) static void add_##number##name(void)                                        \
-    {                                                                                                        \
-        add_test(#name, name, set, clean);                                                                   \
-    }
+    __attribute__((constructor)) static void add_##number##name(void) { add_test(#name, name, set, clean); }
 
 /* v is the number behind --name on the command line, where there is one. */
 #define OPTION(v, name) ((v) = (__typeof__(v))option(argc, argv, name, (uint64_t)(v)))
@@ -112,10 +109,7 @@ static inline double rng_real(rng *r, double low, double high)
 }
 
 /* In [0, n). */
-static inline int64_t rng_below(rng *r, int64_t n)
-{
-    return (int64_t)(rng_next(r) % (uint64_t)n);
-}
+static inline int64_t rng_below(rng *r, int64_t n) { return (int64_t)(rng_next(r) % (uint64_t)n); }
 
 static inline uint64_t hash_text(const char *s)
 {

@@ -13,10 +13,7 @@ static tn_tensor *random_of(tn_session *s, int rows, int cols)
     return tn_sub(tn_rand(s, TN_F32, TN_SHAPE(rows, cols)), tn_full(s, 0.5, TN_F32, TN_SCALAR));
 }
 
-static void put(int *n, tn_tensor **out, tn_tensor *t)
-{
-    out[(*n)++] = t;
-}
+static void put(int *n, tn_tensor **out, tn_tensor *t) { out[(*n)++] = t; }
 
 /* Numbers of the host that gradients are taken of. */
 static tn_tensor *leaf(tn_session *s, uint64_t seed, int ndim, const int64_t *shape)
@@ -117,30 +114,15 @@ static void check(program_fn *program)
     bench_close(&b);
 }
 
-TEST(test_elementwise)
-{
-    check(elementwise);
-}
+TEST(test_elementwise) { check(elementwise); }
 
-TEST(test_reductions)
-{
-    check(reductions);
-}
+TEST(test_reductions) { check(reductions); }
 
-TEST(test_norms)
-{
-    check(normalised);
-}
+TEST(test_norms) { check(normalised); }
 
-TEST(test_images)
-{
-    check(images);
-}
+TEST(test_images) { check(images); }
 
-TEST(test_embedding)
-{
-    check(looked_up);
-}
+TEST(test_embedding) { check(looked_up); }
 
 /* ---- training, and what is said ---- */
 
@@ -252,9 +234,6 @@ TEST(test_index_out_of_range_is_an_error)
     assert_int_equal(tn_close(s), TN_OK);
 }
 
-static int no_compiler(void **state)
-{
-    return make_base(state) || setenv("TENSOR_CC", "none", 1);
-}
+static int no_compiler(void **state) { return make_base(state) || setenv("TENSOR_CC", "none", 1); }
 
 RUN_TESTS(no_compiler, drop_base)

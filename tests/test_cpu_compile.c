@@ -79,14 +79,8 @@ static void flip_byte(const char *path)
     fclose(f);
 }
 
-static void erase(const char *path)
-{
-    unlink(path);
-}
-static void blank(const char *path)
-{
-    assert_int_equal(truncate(path, 0), 0);
-}
+static void erase(const char *path) { unlink(path); }
+static void blank(const char *path) { assert_int_equal(truncate(path, 0), 0); }
 
 TEST(broken_entries_are_rebuilt)
 {

@@ -47,15 +47,9 @@ static tn_tensor *silu(tn_tensor *y, tn_tensor *residual)
     return tn_silu(y);
 }
 
-static tn_tensor *residual_added(tn_tensor *y, tn_tensor *residual)
-{
-    return tn_add(y, residual);
-}
+static tn_tensor *residual_added(tn_tensor *y, tn_tensor *residual) { return tn_add(y, residual); }
 
-static tn_tensor *dropped(tn_tensor *y, tn_tensor *residual)
-{
-    return tn_add(tn_dropout(y, 0.25), residual);
-}
+static tn_tensor *dropped(tn_tensor *y, tn_tensor *residual) { return tn_add(tn_dropout(y, 0.25), residual); }
 
 static tn_tensor *long_epilogue(tn_tensor *y, tn_tensor *residual)
 {

@@ -23,10 +23,7 @@ static tn_tensor *first(traced *t)
     return tn_conv2d(input(t, 4, 6, 6, 4), input(t, 8, 3, 3, 4), NULL, .pad = 1);
 }
 
-static void narrow(traced *t)
-{
-    give(t, tn_conv2d(tn_relu(norm(t, first(t))), input(t, 16, 1, 1, 8), NULL));
-}
+static void narrow(traced *t) { give(t, tn_conv2d(tn_relu(norm(t, first(t))), input(t, 16, 1, 1, 8), NULL)); }
 
 /* b is above 0: behind relu the border would be b - mean / deviation. */
 static void padded(traced *t)

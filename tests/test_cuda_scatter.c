@@ -16,22 +16,14 @@ typedef enum habit { EVENLY, ONE_LINE, MOST_ONE, IN_ORDER, BACKWARDS, IN_TURN, F
 static int64_t line_of(rng *r, habit h, int64_t i, int64_t n, int64_t lines)
 {
     switch (h) {
-    case EVENLY:
-        return rng_below(r, lines);
-    case ONE_LINE:
-        return lines - 1;
-    case MOST_ONE:
-        return rng_below(r, 3) ? lines / 2 : rng_below(r, lines);
-    case IN_ORDER:
-        return i * lines / n;
-    case BACKWARDS:
-        return lines - 1 - i * lines / n;
-    case IN_TURN:
-        return i % lines;
-    case FEW:
-        return rng_below(r, 3) * (lines - 1) / 2;
-    case HABITS:
-        break;
+    case EVENLY: return rng_below(r, lines);
+    case ONE_LINE: return lines - 1;
+    case MOST_ONE: return rng_below(r, 3) ? lines / 2 : rng_below(r, lines);
+    case IN_ORDER: return i * lines / n;
+    case BACKWARDS: return lines - 1 - i * lines / n;
+    case IN_TURN: return i % lines;
+    case FEW: return rng_below(r, 3) * (lines - 1) / 2;
+    case HABITS: break;
     }
     return 0;
 }

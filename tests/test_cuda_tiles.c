@@ -109,25 +109,13 @@ static void about_read(traced *t, bool first, bool kept)
     if (kept) t->out[t->n_out++] = k;
 }
 
-static void about(traced *t)
-{
-    about_read(t, false, false);
-}
+static void about(traced *t) { about_read(t, false, false); }
 
-static void about_kept(traced *t)
-{
-    about_read(t, false, true);
-}
+static void about_kept(traced *t) { about_read(t, false, true); }
 
-static void about_first(traced *t)
-{
-    about_read(t, true, false);
-}
+static void about_first(traced *t) { about_read(t, true, false); }
 
-static void about_first_kept(traced *t)
-{
-    about_read(t, true, true);
-}
+static void about_first_kept(traced *t) { about_read(t, true, true); }
 
 static const tiled Cases[] = {
     {"plain", plain, 1, 2, TN_F32, false, "tn_epilogue", 0},
@@ -214,28 +202,16 @@ static void chance(traced *t)
     for (int n = 1 + below(6); n > 0 && y; n--) {
         const int64_t h = tn_dim(y, 1);
         switch (below(12)) {
-        case 0:
-            y = tn_tanh(y);
-            break;
-        case 1:
-            y = tn_mul(y, input_at(t, 1, oc));
-            break;
-        case 2:
-            y = tn_add(y, input(t, 2, h, h, oc));
-            break;
-        case 3: /* one value a row, and then one a column */
-            y = tn_mul(y, input_at(t, 1, 2, h, h, 1));
-            break;
-        case 4:
-            y = tn_dropout(y, 0.25);
-            break;
+        case 0: y = tn_tanh(y); break;
+        case 1: y = tn_mul(y, input_at(t, 1, oc)); break;
+        case 2: y = tn_add(y, input(t, 2, h, h, oc)); break;
+        case 3: /* one value a row, and then one a column */ y = tn_mul(y, input_at(t, 1, 2, h, h, 1)); break;
+        case 4: y = tn_dropout(y, 0.25); break;
         case 5:
             if (!norms++ && tn_numel(y) > 2 * oc)
                 y = tn_batch_norm(y, input_at(t, 1, oc), input(t, oc), t->mean, t->var);
             break;
-        case 6:
-            y = tn_add(y, tn_mean(y, TN_AXES(1, 2), true));
-            break;
+        case 6: y = tn_add(y, tn_mean(y, TN_AXES(1, 2), true)); break;
         case 7:
             y = tn_relu(tn_permute(y, 4, (const int[]){0, 2, 1, 3}));
             kept = y;
@@ -251,9 +227,7 @@ static void chance(traced *t)
             y = tn_slice(y, 3, 0, TN_END, 1);
             give(t, tn_sum(tn_square(y), TN_AXES(0, 1, 2), false));
             break;
-        case 11:
-            y = tn_sub(y, tn_mean(y, TN_AXES(0, 1, 2), true));
-            break;
+        case 11: y = tn_sub(y, tn_mean(y, TN_AXES(0, 1, 2), true)); break;
         }
         if (t->n_wrt > MOST - 3 || t->n_out > MOST - 2) break;
     }
@@ -341,10 +315,7 @@ CUDA_TEST(doubles_are_left_to_the_library)
 }
 
 /* A window of 1 x 1 is a product, at which the library is faster where its operands are rounded once. */
-static void one_by_one(traced *t)
-{
-    give(t, tn_conv2d(input(t, 2, 5, 6, 8), input(t, 16, 1, 1, 8), NULL));
-}
+static void one_by_one(traced *t) { give(t, tn_conv2d(input(t, 2, 5, 6, 8), input(t, 16, 1, 1, 8), NULL)); }
 
 CUDA_TEST(a_window_of_one_is_the_librarys_product)
 {

@@ -232,10 +232,7 @@ static tn_session *open_cuda(void)
     return s;
 }
 
-static double total_of(tn_tensor *x)
-{
-    return tn_item(tn_sum(x, TN_ALL, false));
-}
+static double total_of(tn_tensor *x) { return tn_item(tn_sum(x, TN_ALL, false)); }
 
 /* A step of a program, and its loss. */
 static double step_of(tn_session *s, const program *p, struct model *m, int number)

@@ -210,15 +210,9 @@ static void faster_tile_of(subject what)
     check_values(&off, what);
 }
 
-TEST_IN(the_faster_tile_is_taken, open_folder, remove_folder)
-{
-    faster_tile_of(CONVOLUTION);
-}
+TEST_IN(the_faster_tile_is_taken, open_folder, remove_folder) { faster_tile_of(CONVOLUTION); }
 
-TEST_IN(the_faster_tile_of_a_product_is_taken, open_folder, remove_folder)
-{
-    faster_tile_of(LINEAR);
-}
+TEST_IN(the_faster_tile_of_a_product_is_taken, open_folder, remove_folder) { faster_tile_of(LINEAR); }
 
 TEST_IN(off_unless_asked_for, open_folder, remove_folder)
 {

@@ -123,20 +123,11 @@ static void products(rig *r, const char *name, tn_dtype dtype)
         }
 }
 
-SIM_TEST(mma_tf32)
-{
-    products(*state, "tn_mma_tf32", TN_F32);
-}
+SIM_TEST(mma_tf32) { products(*state, "tn_mma_tf32", TN_F32); }
 
-SIM_TEST(mma_f16)
-{
-    products(*state, "tn_mma_f16", TN_F16);
-}
+SIM_TEST(mma_f16) { products(*state, "tn_mma_f16", TN_F16); }
 
-SIM_TEST(mma_bf16)
-{
-    products(*state, "tn_mma_bf16", TN_BF16);
-}
+SIM_TEST(mma_bf16) { products(*state, "tn_mma_bf16", TN_BF16); }
 
 SIM_TEST(matrices_from_shared_memory)
 {

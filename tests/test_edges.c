@@ -68,10 +68,7 @@ static void refuses(tn_tensor *t, const char *op, const char *shape, int line)
     tn_clear_error(S);
 }
 
-static tn_tensor *zeros(int ndim, const int64_t *shape)
-{
-    return tn_zeros(S, TN_F32, ndim, shape);
-}
+static tn_tensor *zeros(int ndim, const int64_t *shape) { return tn_zeros(S, TN_F32, ndim, shape); }
 
 EVERYWHERE(empty_axes)
 {
@@ -312,8 +309,7 @@ static tn_tensor *idle(int k, tn_tensor *x, tn_tensor *v)
     enum { START = __COUNTER__ + 1 };
     switch (k + START) {
 #define X(...)                                                                                               \
-    case __COUNTER__:                                                                                        \
-        return __VA_ARGS__;
+    case __COUNTER__: return __VA_ARGS__;
         IDLE(X)
 #undef X
     }
@@ -398,24 +394,15 @@ static float hard(int kind, int i, uint64_t *seed)
 {
     const double v = some(seed), side = i & 1 ? 1 : -1;
     switch (kind) {
-    case 0:
-        return i ? (float)side : 100.3f;
-    case 1:
-        return i == PIXELS / 3 ? 1e6f : (float)v;
-    case 2:
-        return i ? (float)v : -1e6f;
-    case 3:
-        return (float)(1e8 + 1000 * v);
-    case 4:
-        return (float)(1e-15 * v);
-    case 5:
-        return (float)(1e17 * v);
-    case 6:
-        return i % 97 ? 0 : 50.7f;
-    case 7:
-        return (float)(i < PIXELS / 50 ? 1e4 + v : v);
-    default:
-        return 7.3f;
+    case 0: return i ? (float)side : 100.3f;
+    case 1: return i == PIXELS / 3 ? 1e6f : (float)v;
+    case 2: return i ? (float)v : -1e6f;
+    case 3: return (float)(1e8 + 1000 * v);
+    case 4: return (float)(1e-15 * v);
+    case 5: return (float)(1e17 * v);
+    case 6: return i % 97 ? 0 : 50.7f;
+    case 7: return (float)(i < PIXELS / 50 ? 1e4 + v : v);
+    default: return 7.3f;
     }
 }
 

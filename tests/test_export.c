@@ -230,15 +230,9 @@ TEST(what_a_file_has_learned_comes_back_into_a_session)
     comes_back(true);
 }
 
-TEST(a_perceptron_trains_on_in_its_file)
-{
-    trains_alike(false);
-}
+TEST(a_perceptron_trains_on_in_its_file) { trains_alike(false); }
 
-TEST(a_convolutional_network_trains_on_in_its_file)
-{
-    trains_alike(true);
-}
+TEST(a_convolutional_network_trains_on_in_its_file) { trains_alike(true); }
 
 /* ---- a GPT ---- */
 

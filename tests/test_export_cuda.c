@@ -69,10 +69,7 @@ static program make(kind k, const char *device)
     return p;
 }
 
-static uint32_t draw(program *p)
-{
-    return (p->random = p->random * 1664525u + 1013904223u) >> 8;
-}
+static uint32_t draw(program *p) { return (p->random = p->random * 1664525u + 1013904223u) >> 8; }
 
 /* The next batch: images are a label's stripes, and a token is the sum of the two before it. */
 static void draw_batch(program *p)
@@ -232,20 +229,11 @@ static void trains_alike(kind k, int steps)
     assert_int_equal(tn_close(p.s), 0);
 }
 
-TEST(a_convolutional_network_trains_on_in_its_file)
-{
-    trains_alike(CNN, 24);
-}
+TEST(a_convolutional_network_trains_on_in_its_file) { trains_alike(CNN, 24); }
 
-TEST(a_gpt_trains_on_in_its_file)
-{
-    trains_alike(GPT, 24);
-}
+TEST(a_gpt_trains_on_in_its_file) { trains_alike(GPT, 24); }
 
-TEST(dropout_and_products_of_other_types_train_on_in_their_file)
-{
-    trains_alike(MIXED, 24);
-}
+TEST(dropout_and_products_of_other_types_train_on_in_their_file) { trains_alike(MIXED, 24); }
 
 /* One launch of a graph is a step, with its own random numbers and counts: nothing of the host's is in it. */
 TEST(a_step_can_be_captured_in_a_graph)

@@ -90,8 +90,7 @@ static void *make_layer(net *m, rng *g, layer *l, int64_t *h, int64_t *w, int64_
     case ATTENTION:
         return tn_multi_head_attention_new(m->s, name, *c, 2, .causal = l->how % 2,
                                            .dropout = l->how == 3 ? 0.1 : 0);
-    case BLOCK:
-        return tn_transformer_block_new(m->s, name, *c, 2, .causal = true, .gelu_tanh = l->how % 2);
+    case BLOCK: return tn_transformer_block_new(m->s, name, *c, 2, .causal = true, .gelu_tanh = l->how % 2);
     case RECURRENT: {
         const int64_t in = *c;
         *c = 8;
@@ -101,8 +100,7 @@ static void *make_layer(net *m, rng *g, layer *l, int64_t *h, int64_t *w, int64_
     case ACT:
     case DROPOUT:
     case BESIDE:
-    case KINDS:
-        break;
+    case KINDS: break;
     }
     return NULL;
 }
@@ -111,16 +109,11 @@ static tn_optim *make_optim(net *m, rng *g)
 {
     const tn_params all = tn_all_params(m->s);
     switch (rng_below(g, 5)) {
-    case 0:
-        return tn_sgd(m->s, all, .lr = 0.02);
-    case 1:
-        return tn_rmsprop(m->s, all, .lr = 1e-3, .eps = 0.01);
-    case 2:
-        return tn_lion(m->s, all, .lr = 1e-5);
-    case 3:
-        return tn_adam(m->s, all, .lr = 1e-3, .eps = 0.01);
-    default:
-        return tn_adamw(m->s, all, .lr = 1e-3, .weight_decay = 0.1, .eps = 0.01);
+    case 0: return tn_sgd(m->s, all, .lr = 0.02);
+    case 1: return tn_rmsprop(m->s, all, .lr = 1e-3, .eps = 0.01);
+    case 2: return tn_lion(m->s, all, .lr = 1e-5);
+    case 3: return tn_adam(m->s, all, .lr = 1e-3, .eps = 0.01);
+    default: return tn_adamw(m->s, all, .lr = 1e-3, .weight_decay = 0.1, .eps = 0.01);
     }
 }
 
@@ -164,31 +157,20 @@ static tn_tensor *act(int how, tn_tensor *x)
 static tn_tensor *apply(const layer *l, tn_tensor *x)
 {
     switch (l->kind) {
-    case CONV:
-        return tn_conv2d_forward(l->at, x);
+    case CONV: return tn_conv2d_forward(l->at, x);
     case POOL:
         return l->how % 2 ? tn_max_pool2d(x, 2, .stride = l->stride)
                           : tn_avg_pool2d(x, 2, .stride = l->stride);
-    case MEANS:
-        return tn_sub(x, tn_mean(x, TN_AXES(-1), true));
-    case NORM:
-        return tn_norm_forward(l->at, x);
-    case ACT:
-        return act(l->how, x);
-    case DROPOUT:
-        return tn_dropout(x, 0.2);
-    case BESIDE:
-        return tn_add(x, act(l->how, x));
-    case LINEAR:
-        return tn_linear_forward(l->at, x);
-    case ATTENTION:
-        return tn_multi_head_attention_forward(l->at, x);
-    case BLOCK:
-        return tn_transformer_block_forward(l->at, x);
-    case RECURRENT:
-        return tn_recurrent_forward(l->at, x, NULL);
-    case KINDS:
-        break;
+    case MEANS: return tn_sub(x, tn_mean(x, TN_AXES(-1), true));
+    case NORM: return tn_norm_forward(l->at, x);
+    case ACT: return act(l->how, x);
+    case DROPOUT: return tn_dropout(x, 0.2);
+    case BESIDE: return tn_add(x, act(l->how, x));
+    case LINEAR: return tn_linear_forward(l->at, x);
+    case ATTENTION: return tn_multi_head_attention_forward(l->at, x);
+    case BLOCK: return tn_transformer_block_forward(l->at, x);
+    case RECURRENT: return tn_recurrent_forward(l->at, x, NULL);
+    case KINDS: break;
     }
     return NULL;
 }

@@ -117,20 +117,11 @@ TEST(a_hundred_steps_on_this_processor)
     assert_true(losses[STEPS - 1] < losses[0] / 4);
 }
 
-TEST(steps_with_32_bits)
-{
-    trains("gcc -m32", "", FEW);
-}
+TEST(steps_with_32_bits) { trains("gcc -m32", "", FEW); }
 
-TEST(steps_on_aarch64)
-{
-    trains("aarch64-linux-gnu-gcc -static", "qemu-aarch64", FEW);
-}
+TEST(steps_on_aarch64) { trains("aarch64-linux-gnu-gcc -static", "qemu-aarch64", FEW); }
 
-TEST(steps_on_riscv64)
-{
-    trains("riscv64-linux-gnu-gcc -static", "qemu-riscv64", FEW);
-}
+TEST(steps_on_riscv64) { trains("riscv64-linux-gnu-gcc -static", "qemu-riscv64", FEW); }
 
 TEST(a_cortex_m_has_the_code)
 {

@@ -193,10 +193,7 @@ TEST(a_convolutional_network_has_the_same_bits_by_any_number_of_threads)
     assert_int_equal(run("! cc -c other.c -o other.o 2>said && grep 'of another export' said"), 0);
 }
 
-TEST(a_gpt_has_the_same_bits_by_any_number_of_threads)
-{
-    any_number_of_threads(export_gpt(true));
-}
+TEST(a_gpt_has_the_same_bits_by_any_number_of_threads) { any_number_of_threads(export_gpt(true)); }
 
 TEST(without_the_option_there_is_no_second_file_nor_beside_cuda)
 {

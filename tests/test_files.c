@@ -24,10 +24,7 @@
 static int kills = 12;
 static unsigned seed = 1;
 
-static bool is_there(const char *path)
-{
-    return access(path, F_OK) == 0;
-}
+static bool is_there(const char *path) { return access(path, F_OK) == 0; }
 
 static int whole(const char *path, const char *text)
 {
@@ -136,10 +133,7 @@ TEST(test_other_users)
     assert_int_equal(st.st_gid, 23456);
 }
 
-static int save(tn_session *s, const char *path)
-{
-    return tn_save(s, path);
-}
+static int save(tn_session *s, const char *path) { return tn_save(s, path); }
 
 /* Whoever writes files says so alike: the link stays, the permissions stay, and what is no file is refused at
  * once. */

@@ -6,10 +6,7 @@
 
 #include "src/runtime/flush.h"
 
-static tn_tensor *num(tn_graph *g, double v)
-{
-    return tn_mk_num(g, v);
-}
+static tn_tensor *num(tn_graph *g, double v) { return tn_mk_num(g, v); }
 
 static int gelu(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 {

@@ -153,10 +153,7 @@ FUSION(chain_reduce, "chain into reduction", (2, 0), (1, 0))
     give(t, tn_mean(tn_square(tn_sub(a, b)), TN_ALL, false));
 }
 
-FUSION(softmax, "softmax", (1, 0), (1, 0))
-{
-    give(t, tn_softmax(input(t, ROWS, COLS), -1));
-}
+FUSION(softmax, "softmax", (1, 0), (1, 0)) { give(t, tn_softmax(input(t, ROWS, COLS), -1)); }
 
 /* At most one for x and one for weight and bias together; here the rows are walked once for all three */
 FUSION(layer_norm_gelu, "layer_norm + gelu", (1, 0), (2, 0))
@@ -308,10 +305,7 @@ FUSION(gathered, "gather", (1, 0), (2, 0))
 
 /* ---- parts of a whole ---- */
 
-static tn_tensor *joined(tn_tensor *a, tn_tensor *b)
-{
-    return tn_concat(2, (tn_tensor *[]){a, b}, -1);
-}
+static tn_tensor *joined(tn_tensor *a, tn_tensor *b) { return tn_concat(2, (tn_tensor *[]){a, b}, -1); }
 
 FUSION(joined_chains, "concat of chains", (2, 0), (2, 0))
 {

@@ -35,15 +35,9 @@ static tn_tensor *normed(traced *t, tn_tensor *x)
     return tn_layer_norm(x, w, b);
 }
 
-static tn_tensor *scaled(traced *t, tn_tensor *x)
-{
-    return tn_rms_norm(x, line(t, x));
-}
+static tn_tensor *scaled(traced *t, tn_tensor *x) { return tn_rms_norm(x, line(t, x)); }
 
-static tn_tensor *scaled_silu(traced *t, tn_tensor *x)
-{
-    return tn_silu(scaled(t, x));
-}
+static tn_tensor *scaled_silu(traced *t, tn_tensor *x) { return tn_silu(scaled(t, x)); }
 
 static tn_tensor *residual(traced *t, tn_tensor *x)
 {

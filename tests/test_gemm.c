@@ -45,10 +45,7 @@ static operands make(tn_dtype d, int64_t m, int64_t n, int64_t k, int64_t b0, in
     return o;
 }
 
-static void drop(operands *o)
-{
-    free(o->a), free(o->b), free(o->bias), free(o->c);
-}
+static void drop(operands *o) { free(o->a), free(o->b), free(o->bias), free(o->c); }
 
 static void compare(const operands *o, const char *what)
 {

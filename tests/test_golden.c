@@ -182,10 +182,7 @@ typedef struct op_case {
 #define OP(...)    OP_AT(__COUNTER__, __VA_ARGS__)
 #define OP_AT(...) OP_ADD(__VA_ARGS__)
 #define OP_ADD(id, name, tolerance, expression, ...)                                                         \
-    static tn_tensor *op_##id(tn_tensor **x)                                                                 \
-    {                                                                                                        \
-        return expression;                                                                                   \
-    }                                                                                                        \
+    static tn_tensor *op_##id(tn_tensor **x) { return expression; }                                          \
     __attribute__((constructor)) static void add_op_##id(void)                                               \
     {                                                                                                        \
         OPS[OP_COUNT++] = (op_case){name, {__VA_ARGS__}, op_##id, tolerance};                                \

@@ -115,10 +115,7 @@ static struct {
     int failed, op[N_OPS], kind[N_KINDS];
 } tally;
 
-static double half_ulp(tn_dtype d)
-{
-    return d == TN_F16 ? 0x1p-11 : d == TN_BF16 ? 0x1p-8 : 0x1p-24;
-}
+static double half_ulp(tn_dtype d) { return d == TN_F16 ? 0x1p-11 : d == TN_BF16 ? 0x1p-8 : 0x1p-24; }
 
 static void describe(const half_case *c, char *out, size_t n)
 {

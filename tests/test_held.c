@@ -30,10 +30,7 @@ static int draw_from(int which, int below)
     return (int)((seed[which] >> 33) % (uint64_t)below);
 }
 
-static int draw(int below)
-{
-    return draw_from(0, below);
-}
+static int draw(int below) { return draw_from(0, below); }
 
 static matrix model(what op, const matrix *x, const matrix *y)
 {
@@ -55,20 +52,13 @@ static matrix model(what op, const matrix *x, const matrix *y)
 static tn_tensor *record(what op, tn_tensor *x, tn_tensor *y)
 {
     switch (op) {
-    case TRANSPOSE:
-        return tn_transpose(x, 0, 1);
-    case FLIP:
-        return tn_flip(x, TN_AXES(0));
-    case ROTATE:
-        return tn_transpose(tn_flip(x, TN_AXES(1)), 0, 1);
-    case NEGATE:
-        return tn_neg(x);
-    case ADD:
-        return tn_add_scalar(tn_sub(x, y), 1);
-    case LARGER:
-        return tn_maximum(x, y);
-    default:
-        return tn_keep(x);
+    case TRANSPOSE: return tn_transpose(x, 0, 1);
+    case FLIP: return tn_flip(x, TN_AXES(0));
+    case ROTATE: return tn_transpose(tn_flip(x, TN_AXES(1)), 0, 1);
+    case NEGATE: return tn_neg(x);
+    case ADD: return tn_add_scalar(tn_sub(x, y), 1);
+    case LARGER: return tn_maximum(x, y);
+    default: return tn_keep(x);
     }
 }
 
@@ -163,20 +153,11 @@ static void play_all(tn_device_kind device, tn_mode mode)
     assert_true(whole > programs / 2);
 }
 
-TEST(fused)
-{
-    play_all(subject_device(), TN_FUSED);
-}
+TEST(fused) { play_all(subject_device(), TN_FUSED); }
 
-TEST(eager)
-{
-    play_all(subject_device(), TN_EAGER);
-}
+TEST(eager) { play_all(subject_device(), TN_EAGER); }
 
-TEST(on_the_reference)
-{
-    play_all(TN_REF, TN_FUSED);
-}
+TEST(on_the_reference) { play_all(TN_REF, TN_FUSED); }
 
 TEST(without_a_compiler)
 {

@@ -141,18 +141,12 @@ static wide bound(tn_dtype d, double v, bool low)
 static wide fold(opcode op, wide a, wide v)
 {
     switch (op) {
-    case OP_sum:
-        return wrap(TN_I64, a + v);
-    case OP_prod:
-        return wrap(TN_I64, a * v);
-    case OP_max:
-        return v > a ? v : a;
-    case OP_min:
-        return v < a ? v : a;
-    case OP_any:
-        return a || v;
-    default:
-        return a && v;
+    case OP_sum: return wrap(TN_I64, a + v);
+    case OP_prod: return wrap(TN_I64, a * v);
+    case OP_max: return v > a ? v : a;
+    case OP_min: return v < a ? v : a;
+    case OP_any: return a || v;
+    default: return a && v;
     }
 }
 
@@ -168,12 +162,10 @@ static wide element(const node *n, tn_dtype d, wide x, wide y, wide z)
     const wide p = n->p;
     switch (n->op) {
 #define X(name, kind, element, ...)                                                                          \
-    case OP_##name:                                                                                          \
-        return element;
+    case OP_##name: return element;
         OPS(X)
 #undef X
-    case N_OPS:
-        break;
+    case N_OPS: break;
     }
     return 0;
 }
@@ -193,14 +185,9 @@ static void work_out(program *p, node *n)
         for (int64_t j = 0; j < n->c; j++) {
             wide v;
             switch (n->op) {
-            case OP_leaf:
-                continue;
-            case OP_full:
-                v = (int64_t)n->f[0];
-                break;
-            case OP_arange:
-                v = (wide)n->f[0] + j * n->p;
-                break;
+            case OP_leaf: continue;
+            case OP_full: v = (int64_t)n->f[0]; break;
+            case OP_arange: v = (wide)n->f[0] + j * n->p; break;
             case OP_sum:
             case OP_prod:
             case OP_max:
@@ -226,30 +213,14 @@ static void work_out(program *p, node *n)
                 for (int64_t k = 0; k <= (n->p ? j : i); k++)
                     v += n->p ? x->v[i * x->c + k] : x->v[k * x->c + j];
                 break;
-            case OP_transpose:
-                v = x->v[j * x->c + i];
-                break;
-            case OP_reshape:
-                v = x->v[i * n->c + j];
-                break;
-            case OP_flip:
-                v = n->p ? x->v[i * x->c + n->c - 1 - j] : x->v[(n->r - 1 - i) * x->c + j];
-                break;
-            case OP_slice:
-                v = x->v[i * x->c + 2 * j];
-                break;
-            case OP_pad:
-                v = j < 2 || j >= x->c + 2 ? (int64_t)n->f[0] : x->v[i * x->c + j - 2];
-                break;
-            case OP_concat:
-                v = i < x->r ? x->v[i * x->c + j] : y->v[(i - x->r) * x->c + j];
-                break;
-            case OP_gather:
-                v = x->v[n->index[i * n->c + j] * x->c + j];
-                break;
-            case OP_index_select:
-                v = x->v[n->index[i] * x->c + j];
-                break;
+            case OP_transpose: v = x->v[j * x->c + i]; break;
+            case OP_reshape: v = x->v[i * n->c + j]; break;
+            case OP_flip: v = n->p ? x->v[i * x->c + n->c - 1 - j] : x->v[(n->r - 1 - i) * x->c + j]; break;
+            case OP_slice: v = x->v[i * x->c + 2 * j]; break;
+            case OP_pad: v = j < 2 || j >= x->c + 2 ? (int64_t)n->f[0] : x->v[i * x->c + j - 2]; break;
+            case OP_concat: v = i < x->r ? x->v[i * x->c + j] : y->v[(i - x->r) * x->c + j]; break;
+            case OP_gather: v = x->v[n->index[i * n->c + j] * x->c + j]; break;
+            case OP_index_select: v = x->v[n->index[i] * x->c + j]; break;
             case OP_scatter_add:
                 v = x->v[i * x->c + j];
                 for (int64_t k = 0; k < y->r; k++)
@@ -260,8 +231,7 @@ static void work_out(program *p, node *n)
                 for (int64_t k = 0; k < x->c; k++)
                     v = wrap(TN_I64, v + (wide)x->v[i * x->c + k] * y->v[k * n->c + j]);
                 break;
-            default:
-                v = element(n, d, at(x, i, j), at(y, i, j), at(z, i, j));
+            default: v = element(n, d, at(x, i, j), at(y, i, j), at(z, i, j));
             }
             n->v[i * n->c + j] = wrap(n->dtype, v);
         }
@@ -272,10 +242,7 @@ static void work_out(program *p, node *n)
 static const tn_dtype types[] = {TN_BOOL, TN_U8, TN_I32,
                                  TN_I64}; /* each holds all of the ones before, but signs */
 
-static int rank_of(tn_dtype d)
-{
-    return d == TN_BOOL ? 0 : d == TN_U8 ? 1 : d == TN_I32 ? 2 : 3;
-}
+static int rank_of(tn_dtype d) { return d == TN_BOOL ? 0 : d == TN_U8 ? 1 : d == TN_I32 ? 2 : 3; }
 
 static int64_t hard(rng *r)
 {
@@ -288,10 +255,7 @@ static int64_t hard(rng *r)
     return rng_below(r, 4) ? v[rng_below(r, (int64_t)(sizeof v / sizeof *v))] : (int64_t)rng_next(r);
 }
 
-static int64_t extent(rng *r)
-{
-    return (const int64_t[]){1, 3, 8, 8}[rng_below(r, 4)];
-}
+static int64_t extent(rng *r) { return (const int64_t[]){1, 3, 8, 8}[rng_below(r, 4)]; }
 
 static void draw_leaf(rng *r, node *n)
 {
@@ -333,14 +297,9 @@ static bool draw_node(program *p, rng *r, node *n)
              number = x->dtype == TN_BOOL ? TN_I64 : x->dtype;
     n->r = x->r, n->c = x->c, n->dtype = x->dtype, n->p = hard(r);
     switch (Ops[n->op].kind) {
-    case SELF:
-        return true;
-    case NUMERIC:
-        n->dtype = number;
-        return true;
-    case TEST:
-        n->dtype = TN_BOOL;
-        return true;
+    case SELF: return true;
+    case NUMERIC: n->dtype = number; return true;
+    case TEST: n->dtype = TN_BOOL; return true;
     case PAIR:
         n->dtype = both == TN_BOOL && n->op == OP_sub ? TN_I64 : both;
         spread(n, y);
@@ -357,8 +316,7 @@ static bool draw_node(program *p, rng *r, node *n)
         else if (n->op != OP_max && n->op != OP_min)
             n->dtype = TN_I64;
         return true;
-    case OTHER:
-        break;
+    case OTHER: break;
     }
     switch (n->op) {
     case OP_leaf:
@@ -392,26 +350,17 @@ static bool draw_node(program *p, rng *r, node *n)
         n->p = rng_below(r, 2);
         n->dtype = TN_I64;
         return true;
-    case OP_cast:
-        n->dtype = types[rng_below(r, 4)];
-        return true;
-    case OP_by_f64:
-        return x->dtype != TN_I64;
+    case OP_cast: n->dtype = types[rng_below(r, 4)]; return true;
+    case OP_by_f64: return x->dtype != TN_I64;
     case OP_by_f32: /* which is exact that far; the reference rounds nothing */
         n->dtype = TN_I64;
         for (int64_t i = 0; i < x->r * x->c; i++)
             if (x->v[i] > 1 << 24 || x->v[i] < -(1 << 24)) return false;
         return true;
     case OP_transpose:
-    case OP_reshape:
-        n->r = x->c, n->c = x->r;
-        return true;
-    case OP_flip:
-        n->p = rng_below(r, 2);
-        return true;
-    case OP_slice:
-        n->c = (x->c + 1) / 2;
-        return true;
+    case OP_reshape: n->r = x->c, n->c = x->r; return true;
+    case OP_flip: n->p = rng_below(r, 2); return true;
+    case OP_slice: n->c = (x->c + 1) / 2; return true;
     case OP_pad:
         n->c = x->c + 3;
         n->f[0] = n->dtype == TN_BOOL  ? 1
@@ -435,8 +384,7 @@ static bool draw_node(program *p, rng *r, node *n)
         n->dtype = both;
         n->c = y->c;
         return x->c == y->r && x->dtype != TN_BOOL && y->dtype != TN_BOOL;
-    default:
-        return false;
+    default: return false;
     }
 }
 
@@ -489,12 +437,10 @@ static tn_tensor *record(tn_session *s, const program *p, const node *n, tn_tens
     const int axis = (int)n->p;
     switch (n->op) {
 #define X(name, kind, element, recorded)                                                                     \
-    case OP_##name:                                                                                          \
-        return recorded;
+    case OP_##name: return recorded;
         OPS(X)
 #undef X
-    case N_OPS:
-        break;
+    case N_OPS: break;
     }
     return NULL;
 }
@@ -561,10 +507,7 @@ static void check_road(const char *road, tn_device_kind device, tn_mode mode, in
     assert_int_equal(tn_close(s), TN_OK);
 }
 
-TEST(interpreted)
-{
-    check_road("the reference", TN_REF, TN_EAGER, 10 * programs, true);
-}
+TEST(interpreted) { check_road("the reference", TN_REF, TN_EAGER, 10 * programs, true); }
 
 TEST(without_a_compiler)
 {
@@ -573,15 +516,9 @@ TEST(without_a_compiler)
     unsetenv("TENSOR_CC");
 }
 
-TEST(fused)
-{
-    check_road("fused", subject_device(), TN_FUSED, programs, false);
-}
+TEST(fused) { check_road("fused", subject_device(), TN_FUSED, programs, false); }
 
-TEST(eager)
-{
-    check_road("eager", subject_device(), TN_EAGER, programs / 8, true);
-}
+TEST(eager) { check_road("eager", subject_device(), TN_EAGER, programs / 8, true); }
 
 int main(int argc, char **argv)
 {

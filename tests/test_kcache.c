@@ -22,10 +22,7 @@ static tn_kcache *open_with(const char *dir, size_t limit, tn_kcache_hash *hash)
     return c;
 }
 
-static tn_kcache *open_cache(const char *dir)
-{
-    return open_with(dir, 0, NULL);
-}
+static tn_kcache *open_cache(const char *dir) { return open_with(dir, 0, NULL); }
 
 /* Stores n kernels as one object that says `content`. */
 static int put_n(tn_kcache *c, int n, const tn_source *const *src, const char *content, char path[PATH_MAX])

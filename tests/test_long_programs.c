@@ -55,31 +55,24 @@ static tn_tensor *computed(tn_session *s, beside kind, tn_tensor *x, tn_tensor *
     static const int32_t rows[ROWS] = {5, 3, 3, 0, 1, 2};
     tn_tensor *image = tn_reshape(x, TN_SHAPE(1, ROWS, 1, COLS));
     switch (kind) {
-    case PRODUCT:
-        return tn_matmul(x, w);
-    case ACTIVATED:
-        return tn_tanh(tn_matmul(x, w));
-    case NORM:
-        return tn_mul(tn_layer_norm(x, NULL, NULL), tn_mean(w, TN_AXES(0), false));
-    case SUM:
-        return tn_mul(x, tn_sum(x, TN_AXES(0), true));
+    case PRODUCT: return tn_matmul(x, w);
+    case ACTIVATED: return tn_tanh(tn_matmul(x, w));
+    case NORM: return tn_mul(tn_layer_norm(x, NULL, NULL), tn_mean(w, TN_AXES(0), false));
+    case SUM: return tn_mul(x, tn_sum(x, TN_AXES(0), true));
     case CONV:
         image = tn_conv2d(image, tn_reshape(w, TN_SHAPE(COLS, 1, 1, COLS)), NULL);
         return tn_reshape(image, TN_SHAPE(ROWS, COLS));
     case ATTENTION:
         image = tn_scaled_dot_product_attention(image, image, image);
         return tn_reshape(image, TN_SHAPE(ROWS, COLS));
-    case CUMSUM:
-        return tn_cumsum(x, 1);
+    case CUMSUM: return tn_cumsum(x, 1);
     case CONCAT:
         return tn_slice(tn_concat(2, (tn_tensor *[]){tn_exp(x), tn_matmul(x, w)}, 0), 0, 3, 3 + ROWS, 1);
-    case GATHER:
-        return tn_index_select(x, 0, tn_from(s, rows, TN_I32, TN_SHAPE(ROWS)));
+    case GATHER: return tn_index_select(x, 0, tn_from(s, rows, TN_I32, TN_SHAPE(ROWS)));
     case POOL:
         image = tn_max_pool2d(image, 3, .stride = 1, .pad = 1);
         return tn_reshape(image, TN_SHAPE(ROWS, COLS));
-    case KINDS:
-        break;
+    case KINDS: break;
     }
     return NULL;
 }

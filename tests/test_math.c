@@ -263,22 +263,10 @@ static void check_compiled(const char *cc, const char *contract)
     assert_non_null(lib);
 }
 
-TEST(test_gcc_fast)
-{
-    (void)state, check_compiled("gcc", "fast");
-}
-TEST(test_gcc_off)
-{
-    (void)state, check_compiled("gcc", "off");
-}
-TEST(test_clang_fast)
-{
-    (void)state, check_compiled("clang", "fast");
-}
-TEST(test_clang_off)
-{
-    (void)state, check_compiled("clang", "off");
-}
+TEST(test_gcc_fast) { (void)state, check_compiled("gcc", "fast"); }
+TEST(test_gcc_off) { (void)state, check_compiled("gcc", "off"); }
+TEST(test_clang_fast) { (void)state, check_compiled("clang", "fast"); }
+TEST(test_clang_off) { (void)state, check_compiled("clang", "off"); }
 
 /* The short forms of sin and cos, where they hold; beyond, nobody asks them. */
 TEST(test_near)
@@ -405,13 +393,7 @@ static void check_cuda(const char *arch)
     free(text);
 }
 
-TEST(test_nvrtc_sm_80)
-{
-    (void)state, check_cuda("sm_80");
-}
-TEST(test_nvrtc_sm_90)
-{
-    (void)state, check_cuda("sm_90");
-}
+TEST(test_nvrtc_sm_80) { (void)state, check_cuda("sm_80"); }
+TEST(test_nvrtc_sm_90) { (void)state, check_cuda("sm_90"); }
 
 RUN_TESTS(setup, teardown)

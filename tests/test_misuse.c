@@ -35,15 +35,9 @@ static tn_tensor *any(game *g)
     return k < g->n ? g->h[k] : NULL;
 }
 
-static void hold(game *g, tn_tensor *t)
-{
-    g->h[g->n < HANDLES ? g->n++ : rng_below(&g->r, HANDLES)] = t;
-}
+static void hold(game *g, tn_tensor *t) { g->h[g->n < HANDLES ? g->n++ : rng_below(&g->r, HANDLES)] = t; }
 
-static int small(game *g)
-{
-    return (int)rng_below(&g->r, 6) - 2;
-}
+static int small(game *g) { return (int)rng_below(&g->r, 6) - 2; }
 
 static tn_tensor *make(game *g, tn_session *s)
 {
@@ -51,14 +45,10 @@ static tn_tensor *make(game *g, tn_session *s)
     static const int ndim[] = {2, 2, 1, 1, 3, 1};
     int64_t k = rng_below(&g->r, 6);
     switch (rng_below(&g->r, 4)) {
-    case 0:
-        return tn_randn(s, TN_F32, ndim[k], shape[k]);
-    case 1:
-        return tn_full(s, small(g), TN_I64, ndim[k], shape[k]);
-    case 2:
-        return tn_full(s, small(g), rng_below(&g->r, 2) ? TN_BOOL : TN_F64, ndim[k], shape[k]);
-    default:
-        return tn_ones(s, TN_F32, ndim[k], shape[k]);
+    case 0: return tn_randn(s, TN_F32, ndim[k], shape[k]);
+    case 1: return tn_full(s, small(g), TN_I64, ndim[k], shape[k]);
+    case 2: return tn_full(s, small(g), rng_below(&g->r, 2) ? TN_BOOL : TN_F64, ndim[k], shape[k]);
+    default: return tn_ones(s, TN_F32, ndim[k], shape[k]);
     }
 }
 
@@ -155,9 +145,7 @@ static void operate(game *g)
     enum { START = __COUNTER__ + 1 };
     switch (rng_below(&g->r, 0 OPERATORS(COUNTED)) + START) {
 #define X(...)                                                                                               \
-    case __COUNTER__:                                                                                        \
-        hold(g, __VA_ARGS__);                                                                                \
-        break;
+    case __COUNTER__: hold(g, __VA_ARGS__); break;
         OPERATORS(X)
 #undef X
     }
@@ -172,9 +160,7 @@ static void act(game *g)
     enum { START = __COUNTER__ + 1 };
     switch (rng_below(&g->r, 0 ACTIONS(COUNTED)) + START) {
 #define X(...)                                                                                               \
-    case __COUNTER__:                                                                                        \
-        __VA_ARGS__;                                                                                         \
-        break;
+    case __COUNTER__: __VA_ARGS__; break;
         ACTIONS(X)
 #undef X
     }

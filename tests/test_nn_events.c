@@ -66,29 +66,14 @@ static void read_message(const unsigned char *p, const unsigned char *end, int d
         uint64_t bits = 0;
         assert_true((key & 7) == 0 || n <= (uint64_t)(end - p));
         switch (at) {
-        case 11:
-            bits = little(p, 8), memcpy(&e->time, &bits, 8);
-            break;
-        case 20:
-            e->step = (int64_t)varint(&p);
-            continue;
-        case 32:
-            memcpy(e->version, p, n < 31 ? n : 31);
-            break;
-        case 52:
-            read_message(p, p + n, 1, e);
-            break;
-        case 1012:
-            read_message(p, p + n, 2, e);
-            break;
-        case 2012:
-            memcpy(e->tag, p, n < 255 ? n : 255);
-            break;
-        case 2025:
-            bits = little(p, 4), memcpy(&e->value, &(uint32_t){(uint32_t)bits}, 4);
-            break;
-        default:
-            fail_msg("field %llu of depth %d", (unsigned long long)key >> 3, depth);
+        case 11: bits = little(p, 8), memcpy(&e->time, &bits, 8); break;
+        case 20: e->step = (int64_t)varint(&p); continue;
+        case 32: memcpy(e->version, p, n < 31 ? n : 31); break;
+        case 52: read_message(p, p + n, 1, e); break;
+        case 1012: read_message(p, p + n, 2, e); break;
+        case 2012: memcpy(e->tag, p, n < 255 ? n : 255); break;
+        case 2025: bits = little(p, 4), memcpy(&e->value, &(uint32_t){(uint32_t)bits}, 4); break;
+        default: fail_msg("field %llu of depth %d", (unsigned long long)key >> 3, depth);
         }
         p += n;
     }

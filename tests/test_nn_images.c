@@ -78,10 +78,7 @@ static void write_png(const char *name, const picture *q)
     assert_int_equal(stbi_write_png(at(name), q->w, q->h, q->c, q->p, q->w * q->c), 1);
 }
 
-static void write_bytes(const char *name, const void *data, size_t n)
-{
-    spill(at(name), data, n);
-}
+static void write_bytes(const char *name, const void *data, size_t n) { spill(at(name), data, n); }
 
 /* One value of the box scaled to h x w: the mean of what lies around its centre, weighted with a triangle. */
 static double scaled(const picture *q, const double box[4], int h, int w, int y, int x, int i)

@@ -456,10 +456,7 @@ TEST(evaluation)
 
 /* ---- schedules ---- */
 
-static bool near(double a, double b)
-{
-    return fabs(a - b) < 1e-12;
-}
+static bool near(double a, double b) { return fabs(a - b) < 1e-12; }
 
 TEST(schedules)
 {

@@ -14,10 +14,7 @@
 #include "checkpoint_rig.h"
 #include "said.h"
 
-static void fine(tn_session *s)
-{
-    expect_fine(s, "weights");
-}
+static void fine(tn_session *s) { expect_fine(s, "weights"); }
 
 /* ---- as PyTorch has them ---- */
 
@@ -448,7 +445,8 @@ static void step_of(const deep *d)
 static int times(const deep *d, const char *part)
 {
     int n = 0;
-    for (int i = 0; i < 6; i++) step_of(d); /* such steps are the usual ones from then on, which are told of */
+    for (int i = 0; i < 6; i++)
+        step_of(d); /* such steps are the usual ones from then on, which are told of */
     PRINTED(text, f) tn_explain(d->s, f);
     for (const char *at = text; (at = strstr(at, part)); at += strlen(part)) n++;
     free(text);

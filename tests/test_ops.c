@@ -169,17 +169,12 @@ static tn_tensor *view_of(tn_tensor *leaf, const operand *o, layout l)
     int axes[TN_MAX_DIMS];
     for (int i = 0; i < o->ndim; i++) axes[i] = l == TRANSPOSED ? o->ndim - 1 - i : i;
     switch (l) {
-    case TRANSPOSED:
-        return tn_permute(leaf, o->ndim, axes);
-    case STEPPED:
-        return tn_slice(leaf, -1, 1, TN_END, 2);
-    case REVERSED:
-        return tn_flip(leaf, o->ndim, axes);
-    case EXPANDED:
-        return tn_expand(leaf, o->ndim, o->shape);
+    case TRANSPOSED: return tn_permute(leaf, o->ndim, axes);
+    case STEPPED: return tn_slice(leaf, -1, 1, TN_END, 2);
+    case REVERSED: return tn_flip(leaf, o->ndim, axes);
+    case EXPANDED: return tn_expand(leaf, o->ndim, o->shape);
     case DENSE:
-    case N_LAYOUTS:
-        break;
+    case N_LAYOUTS: break;
     }
     return leaf;
 }

@@ -60,24 +60,15 @@ static tn_tensor *drawn(rng *r, tn_tensor *const *x)
 {
     tn_tensor *a = x[rng_below(r, HELD)], *b = x[rng_below(r, HELD)];
     switch (rng_below(r, 9)) {
-    case 0:
-        return tn_tanh(a);
-    case 1:
-        return tn_mul(tn_tanh(a), b);
-    case 2:
-        return tn_transpose(a, 0, 1);
-    case 3:
-        return tn_mul_scalar(tn_matmul(a, b), 0.1);
-    case 4:
-        return tn_flip(tn_tanh(b), TN_AXES(1));
-    case 5:
-        return tn_softmax(a, 1);
-    case 6:
-        return tn_layer_norm(a, NULL, NULL);
-    case 7:
-        return tn_add(a, tn_mean(b, TN_AXES(0), true));
-    default:
-        return tn_sub(tn_sigmoid(a), b);
+    case 0: return tn_tanh(a);
+    case 1: return tn_mul(tn_tanh(a), b);
+    case 2: return tn_transpose(a, 0, 1);
+    case 3: return tn_mul_scalar(tn_matmul(a, b), 0.1);
+    case 4: return tn_flip(tn_tanh(b), TN_AXES(1));
+    case 5: return tn_softmax(a, 1);
+    case 6: return tn_layer_norm(a, NULL, NULL);
+    case 7: return tn_add(a, tn_mean(b, TN_AXES(0), true));
+    default: return tn_sub(tn_sigmoid(a), b);
     }
 }
 
@@ -239,10 +230,7 @@ TEST(saving_leaves_nothing)
 
 /* ---- scopes ---- */
 
-static double sum_of(tn_tensor *x)
-{
-    return tn_item(tn_sum(x, TN_ALL, false));
-}
+static double sum_of(tn_tensor *x) { return tn_item(tn_sum(x, TN_ALL, false)); }
 
 TEST(a_scope_ends_what_it_made)
 {

@@ -284,10 +284,7 @@ TEST(a_failure_assigns_nothing)
     }
 }
 
-static int returns(const tn_host_call *c)
-{
-    return *(int *)c->user;
-}
+static int returns(const tn_host_call *c) { return *(int *)c->user; }
 static int nine_axes(const tn_host_call *c, int *ndim, int64_t *shape)
 {
     *ndim = *(int *)c->user;

@@ -11,10 +11,7 @@
 #include "../src/device/prelude/philox.h"
 #include "../src/device/prelude/half.h"
 
-static uint64_t join(uint32_t low, uint32_t high)
-{
-    return (uint64_t)high << 32 | low;
-}
+static uint64_t join(uint32_t low, uint32_t high) { return (uint64_t)high << 32 | low; }
 
 /* The reference vectors that accompany the paper: counter, key, output. */
 TEST(test_known_answers)

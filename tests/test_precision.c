@@ -63,10 +63,7 @@ static void dtypes(void **state)
 
 typedef enum way { HAND, PRECISION, BY_CALLS } way;
 
-static tn_tensor *half(tn_tensor *x)
-{
-    return tn_cast(x, TN_BF16);
-}
+static tn_tensor *half(tn_tensor *x) { return tn_cast(x, TN_BF16); }
 
 /* Two layers, attention and a loss, with all casts written out, or by the session's precision, or where the
  * session is of f32 by tn_set_precision around them. */

@@ -10,25 +10,13 @@ typedef struct operands {
     tn_tensor *a, *w, *bias, *like; /* a [.., k], w [n, k], bias [n], like [.., n] */
 } operands;
 
-static tn_tensor *product(const operands *o)
-{
-    return tn_matmul(o->a, tn_transpose(o->w, 0, 1));
-}
+static tn_tensor *product(const operands *o) { return tn_matmul(o->a, tn_transpose(o->w, 0, 1)); }
 
 /* ---- the forms ---- */
 
-static tn_tensor *relu(const operands *o)
-{
-    return tn_relu(tn_add(product(o), o->bias));
-}
-static tn_tensor *gelu(const operands *o)
-{
-    return tn_gelu(tn_affine(o->a, o->w, o->bias));
-}
-static tn_tensor *residual(const operands *o)
-{
-    return tn_add(tn_add(product(o), o->bias), o->like);
-}
+static tn_tensor *relu(const operands *o) { return tn_relu(tn_add(product(o), o->bias)); }
+static tn_tensor *gelu(const operands *o) { return tn_gelu(tn_affine(o->a, o->w, o->bias)); }
+static tn_tensor *residual(const operands *o) { return tn_add(tn_add(product(o), o->bias), o->like); }
 static tn_tensor *dropped(const operands *o)
 {
     return tn_add(tn_dropout(tn_affine(o->a, o->w, o->bias), 0.3), o->like);

@@ -54,15 +54,9 @@ static void classes_step(run *r, bool before_backward)
         assert_int_equal(stats_of(r->s).plan_hits - hits, before_backward ? 2 : 1);
 }
 
-static void read_late(run *r)
-{
-    classes_step(r, false);
-}
+static void read_late(run *r) { classes_step(r, false); }
 
-static void read_early(run *r)
-{
-    classes_step(r, true);
-}
+static void read_early(run *r) { classes_step(r, true); }
 
 TEST(loss_and_accuracy_come_from_one_plan_in_either_order)
 {
@@ -172,10 +166,7 @@ static void gan_step(run *r)
     note_all(r, r->held[G], 1, &r->w[G], 1e-5);
 }
 
-TEST(two_optimizers_take_turns_in_a_step)
-{
-    run_everywhere(&(training){open_gan, gan_step, 8, 2, 1e-5});
-}
+TEST(two_optimizers_take_turns_in_a_step) { run_everywhere(&(training){open_gan, gan_step, 8, 2, 1e-5}); }
 
 /* One optimizer, two updates in a step: the second goes along the sum of both gradients. */
 static void twice_step(run *r)
@@ -346,10 +337,7 @@ static void open_swap(run *r)
     }
 }
 
-TEST(tensors_change_places)
-{
-    run_everywhere(&(training){open_swap, swap_step, 6, 2, 0});
-}
+TEST(tensors_change_places) { run_everywhere(&(training){open_swap, swap_step, 6, 2, 0}); }
 
 /* Three small batches in one step. */
 static void micro_batches_step(run *r)
@@ -419,10 +407,7 @@ static void modes_step(run *r)
     note_all(r, r->held[VAR], 1, &r->w[1], 1e-5);
 }
 
-TEST(modes_change_within_a_step)
-{
-    run_everywhere(&(training){open_modes, modes_step, 6, 2, 1e-5});
-}
+TEST(modes_change_within_a_step) { run_everywhere(&(training){open_modes, modes_step, 6, 2, 1e-5}); }
 
 /* ---- plans ---- */
 
@@ -433,16 +418,11 @@ static tn_tensor *variant(tn_session *s, int which, tn_tensor *x)
 {
     switch (which) {
     case DOWN:
-    case ACROSS:
-        return tn_cumsum(x, which == ACROSS);
-    case TURNED:
-        return tn_sum(tn_transpose(x, 0, 1), TN_AXES(1), false);
+    case ACROSS: return tn_cumsum(x, which == ACROSS);
+    case TURNED: return tn_sum(tn_transpose(x, 0, 1), TN_AXES(1), false);
     case SHIFTED:
-    case SHIFTED_MORE:
-        return tn_mul_scalar(tn_slice(x, 0, which - SHIFTED, which - SHIFTED + 3, 1), 2.0);
-    default:
-        tn_train(s, which == MODE_ON);
-        return tn_mul_scalar(tn_dropout(x, 0.99), 2.0);
+    case SHIFTED_MORE: return tn_mul_scalar(tn_slice(x, 0, which - SHIFTED, which - SHIFTED + 3, 1), 2.0);
+    default: tn_train(s, which == MODE_ON); return tn_mul_scalar(tn_dropout(x, 0.99), 2.0);
     }
 }
 
@@ -489,14 +469,8 @@ static void alternate_step(run *r)
     tn_step_end(r->s);
 }
 
-static void open_ones(run *r)
-{
-    r->held[X] = tn_ones(r->s, TN_F32, TN_SHAPE(5, 7));
-}
+static void open_ones(run *r) { r->held[X] = tn_ones(r->s, TN_F32, TN_SHAPE(5, 7)); }
 
-TEST(sums_of_sums_along_either_axis)
-{
-    run_everywhere(&(training){open_ones, alternate_step, 4, 2, 0});
-}
+TEST(sums_of_sums_along_either_axis) { run_everywhere(&(training){open_ones, alternate_step, 4, 2, 0}); }
 
 RUN_TESTS(NULL, NULL)

@@ -29,10 +29,7 @@ TEST(what_is_kept_before_a_read_can_be_used_after_it)
 }
 
 /* A GPU works on while the program does: a value is there, and a fault known, when something has waited. */
-static bool works_apart(const run *r)
-{
-    return r->cpu && subject_device() == TN_CUDA;
-}
+static bool works_apart(const run *r) { return r->cpu && subject_device() == TN_CUDA; }
 
 /* What came from the host is kept without a kernel: it is there at once, its memory is its own, an assignment
  * moves it as any other, and a step that keeps it runs the plan of one that finds it kept. */
@@ -51,10 +48,7 @@ static void keep_host_step(run *r)
     tn_free(once);
 }
 
-TEST(what_the_host_gave_is_kept)
-{
-    run_everywhere(&(training){open_squares, keep_host_step, 6, 2, 0});
-}
+TEST(what_the_host_gave_is_kept) { run_everywhere(&(training){open_squares, keep_host_step, 6, 2, 0}); }
 
 TEST(keeping_what_the_host_gave_makes_no_other_plan)
 {
@@ -148,10 +142,7 @@ static void watch_step(run *r)
     note_all(r, r->held[W], 2, r->w, 0);
 }
 
-TEST(a_watched_value_is_the_step_befores)
-{
-    run_everywhere(&(training){open_squares, watch_step, 6, 2, 0});
-}
+TEST(a_watched_value_is_the_step_befores) { run_everywhere(&(training){open_squares, watch_step, 6, 2, 0}); }
 
 static void views_step(run *r)
 {
@@ -204,10 +195,7 @@ static void free_step(run *r)
     tn_step_end(r->s);
 }
 
-static void open_nothing(run *r)
-{
-    (void)r;
-}
+static void open_nothing(run *r) { (void)r; }
 
 TEST(what_is_freed_while_it_waits_still_serves_its_readers)
 {

@@ -20,10 +20,7 @@ static const char *const table[8][8] = {
 static tn_session *S;
 static const double ONES[4] = {1, 0, 1, 1};
 
-static tn_tensor *make(tn_dtype d)
-{
-    return tensor_of(S, ONES, d, 1, (const int64_t[]){4});
-}
+static tn_tensor *make(tn_dtype d) { return tensor_of(S, ONES, d, 1, (const int64_t[]){4}); }
 
 static int setup(void **state)
 {
@@ -48,14 +45,8 @@ static void expect_dtype(tn_tensor *t, const char *want, const char *what, tn_dt
 }
 
 /* Rows of type FLT make f32 of integers and bool; those of type NUM make i64 of bool. */
-static const char *floating(const char *d)
-{
-    return strchr("iub", d[0]) && strcmp(d, "bf16") ? "f32" : d;
-}
-static const char *numeric(const char *d)
-{
-    return strcmp(d, "bool") ? d : "i64";
-}
+static const char *floating(const char *d) { return strchr("iub", d[0]) && strcmp(d, "bf16") ? "f32" : d; }
+static const char *numeric(const char *d) { return strcmp(d, "bool") ? d : "i64"; }
 
 TEST_IN(pairs, setup, teardown)
 {
@@ -254,17 +245,10 @@ static void chain(tn_mode mode, int seed, float *gradient)
               *weight = tn_from(s, w, TN_F32, TN_SHAPE(WIDTH)),
               *bias = tn_from(s, b, TN_F32, TN_SHAPE(WIDTH));
     switch (seed % 4) {
-    case 0:
-        made = tn_gelu(tn_layer_norm(v, weight, bias));
-        break;
-    case 1:
-        made = tn_relu(tn_add(v, v));
-        break;
-    case 2:
-        made = tn_softmax(v, -1);
-        break;
-    default:
-        made = tn_cast(tn_cast(tn_mul(v, v), TN_F32), half);
+    case 0: made = tn_gelu(tn_layer_norm(v, weight, bias)); break;
+    case 1: made = tn_relu(tn_add(v, v)); break;
+    case 2: made = tn_softmax(v, -1); break;
+    default: made = tn_cast(tn_cast(tn_mul(v, v), TN_F32), half);
     }
     tn_tensor *y = seed / 3 % 2 ? tn_rms_norm(made, weight) : tn_layer_norm(made, weight, bias);
     tn_tensor *f = tn_slice(tn_from(s, factor, TN_F32, TN_SHAPE(ROWS, WIDTH)), 0, 1, ROWS, 1);

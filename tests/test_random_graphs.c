@@ -270,7 +270,8 @@ TEST(graphs_that_once_failed)
     bench b;
     open_two(&b, "cpu fused", subject_device(), TN_FUSED);
     for (size_t i = 0; i < sizeof failed / sizeof *failed; i++) {
-        for (int k = 0; k < failed[i].n; k++) draw_program_of(&p[k], failed[i].seed + (uint64_t)k, n_first_ops);
+        for (int k = 0; k < failed[i].n; k++)
+            draw_program_of(&p[k], failed[i].seed + (uint64_t)k, n_first_ops);
         check_batch(&b, &(batch){failed[i].n, p});
     }
     bench_close(&b);

@@ -308,10 +308,7 @@ static void describe(const recipe *p)
         p->save_at);
 }
 
-static bool taken(const recipe *p)
-{
-    return !half || p->data != TN_F32;
-}
+static bool taken(const recipe *p) { return !half || p->data != TN_F32; }
 
 TEST(runs_agree)
 {

@@ -40,10 +40,7 @@ static int teardown(void **state)
 }
 
 #define SHAPE(...)                                                                                           \
-    (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), (const int64_t[])                                           \
-    {                                                                                                        \
-        __VA_ARGS__                                                                                          \
-    }
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), (const int64_t[]) { __VA_ARGS__ }
 
 static tn_tensor *node(tn_op op, tn_dtype dtype, int ndim, const int64_t *shape, tn_tensor *a, tn_tensor *b,
                        tn_tensor *c)
@@ -85,10 +82,7 @@ static tn_tensor *leaf(tn_dtype dtype, int ndim, const int64_t *shape, const dou
 }
 
 #define V(...)                                                                                               \
-    (const double[])                                                                                         \
-    {                                                                                                        \
-        __VA_ARGS__                                                                                          \
-    }
+    (const double[]) { __VA_ARGS__ }
 
 static void expect_near(tn_tensor *t, const double *want, double tolerance)
 {
@@ -103,10 +97,7 @@ static void expect_near(tn_tensor *t, const double *want, double tolerance)
     }
 }
 
-static void expect(tn_tensor *t, const double *want)
-{
-    expect_near(t, want, 0);
-}
+static void expect(tn_tensor *t, const double *want) { expect_near(t, want, 0); }
 
 TEST_IN(rows, setup, teardown)
 {

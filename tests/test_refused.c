@@ -166,8 +166,7 @@ static bool do_line(held *h, model *m, const line *l, bool bad)
         return true;
     case READ:
     case FLUSH:
-    case N_WHATS:
-        return true;
+    case N_WHATS: return true;
     }
     if (!m->waits && m->failed && !was) {
         m->failed = false;

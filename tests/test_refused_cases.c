@@ -8,10 +8,7 @@
 
 /* ---- what a plan does for it ---- */
 
-static tn_session *open_cpu(void)
-{
-    return tn_open(.device = TN_CPU, .mode = TN_FUSED, .log = quiet);
-}
+static tn_session *open_cpu(void) { return tn_open(.device = TN_CPU, .mode = TN_FUSED, .log = quiet); }
 
 static tn_tensor *numbers(tn_session *s, const char *name, int n)
 {

@@ -130,8 +130,7 @@ static tn_tensor *operate(run *r, int what, tn_tensor *x, tn_tensor *y, double n
     enum { START = __COUNTER__ + 1 };
     switch (what + START) {
 #define X(...)                                                                                               \
-    case __COUNTER__:                                                                                        \
-        return __VA_ARGS__;
+    case __COUNTER__: return __VA_ARGS__;
         MENU(X)
 #undef X
     }
@@ -410,10 +409,7 @@ static double evaluate(tn_session *s, int64_t n)
     return v;
 }
 
-static size_t allocated(void)
-{
-    return mallinfo2().uordblks;
-}
+static size_t allocated(void) { return mallinfo2().uordblks; }
 
 /* A thousand shapes leave the plans of the last ones, their arena, and no more memory than a few did. */
 TEST(shapes_without_end)

@@ -32,7 +32,10 @@ static const struct {
     {"TENSOR_CHECK", {"yes", "2", "true"}, "1 and 0", {"0", "1", "off", ""}},
     {"TENSOR_DEBUG", {"6", "verbose", "-1"}, "0 to 5", {"0", "1", "5", ""}},
     {"TENSOR_TUNE", {"2", "yes", "-1"}, "1 and 0", {"0", "1", "off", ""}},
-    {"TENSOR_DEVICE", {"cdua", "gpu", "0"}, "auto, cpu, cuda, cuda:N, cuda:NAME and ref", {"auto", "cpu", "REF", ""}},
+    {"TENSOR_DEVICE",
+     {"cdua", "gpu", "0"},
+     "auto, cpu, cuda, cuda:N, cuda:NAME and ref",
+     {"auto", "cpu", "REF", ""}},
     {"TENSOR_PRECISION", {"f8", "TF", "32"}, "f32, tf32, bf16 and f16", {"f32", "TF32", "f16", ""}},
     {"TENSOR_MODE", {"lazy", "1", "eagr"}, "fused and eager", {"fused", "Eager", "", ""}},
 };
@@ -65,8 +68,8 @@ TEST(right_values_are_taken_in_silence)
 TEST(a_choice_that_means_nothing_opens_no_session)
 {
     assert_false(opens("TENSOR_DEVICE", "cdua", (tn_options){.mode = TN_FUSED}));
-    assert_non_null(
-        strstr(said, "no session: TENSOR_DEVICE is 'cdua', accepted: auto, cpu, cuda, cuda:N, cuda:NAME and ref"));
+    assert_non_null(strstr(
+        said, "no session: TENSOR_DEVICE is 'cdua', accepted: auto, cpu, cuda, cuda:N, cuda:NAME and ref"));
     assert_false(opens("TENSOR_MODE", "lazy", (tn_options){.device = TN_REF}));
     assert_non_null(strstr(said, "no session: TENSOR_MODE is 'lazy', accepted: fused and eager"));
 }

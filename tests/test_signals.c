@@ -180,15 +180,9 @@ static void same_with_signals(void (*what)(tn_session *s, struct results *r))
     }
 }
 
-TEST(products_are_as_without_signals)
-{
-    same_with_signals(products);
-}
+TEST(products_are_as_without_signals) { same_with_signals(products); }
 
-TEST(training_is_as_without_signals)
-{
-    same_with_signals(training);
-}
+TEST(training_is_as_without_signals) { same_with_signals(training); }
 
 /* What a call holds back is back when it returns, and what came meanwhile has been delivered. */
 TEST(the_hosts_mask_stays)

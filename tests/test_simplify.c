@@ -16,10 +16,7 @@ static const tn_plan *last_plan(tn_session *s)
     return p;
 }
 
-static int launches(const tn_session *s)
-{
-    return (int)(s->stats.kernels + s->stats.library_calls);
-}
+static int launches(const tn_session *s) { return (int)(s->stats.kernels + s->stats.library_calls); }
 
 static int count(const char *text, const char *what)
 {

@@ -19,22 +19,16 @@ static tn_tensor *another(tn_graph *g, tn_tensor *x, tn_tensor *y)
     const int64_t flat[] = {64};
     switch (roll(9)) {
     case 0:
-    case 1:
-        return tn_mk1(TN_OP_tanh, tn_mk2(two[roll(4)], x, y));
+    case 1: return tn_mk1(TN_OP_tanh, tn_mk2(two[roll(4)], x, y));
     case 2:
-    case 3:
-        return tn_mk1(one[roll(4)], x);
-    case 4:
-        return tn_mk_swap(x, 0, 1);
+    case 3: return tn_mk1(one[roll(4)], x);
+    case 4: return tn_mk_swap(x, 0, 1);
     case 5:
         return tn_mk2(two[roll(3)], x,
                       roll(2) ? tn_mk_num(g, roll(3) - 1) : tn_mk_scalar(g, tn_number_f(roll(3) - 1)));
-    case 6:
-        return tn_mk1(TN_OP_tanh, tn_mk_expand(tn_mk_reduce(TN_OP_reduce_sum, x, 2), 2, x->shape));
-    case 7:
-        return roll(2) ? tn_mk_contiguous(x) : tn_mk1(TN_OP_tanh, tn_mk_matmul(x, y, NULL));
-    default:
-        return tn_mk_reshape(tn_mk1(TN_OP_neg, tn_mk_reshape(x, 1, flat)), 2, x->shape);
+    case 6: return tn_mk1(TN_OP_tanh, tn_mk_expand(tn_mk_reduce(TN_OP_reduce_sum, x, 2), 2, x->shape));
+    case 7: return roll(2) ? tn_mk_contiguous(x) : tn_mk1(TN_OP_tanh, tn_mk_matmul(x, y, NULL));
+    default: return tn_mk_reshape(tn_mk1(TN_OP_neg, tn_mk_reshape(x, 1, flat)), 2, x->shape);
     }
 }
 

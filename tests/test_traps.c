@@ -15,10 +15,7 @@ static tn_tensor *numbers(tn_session *s, int rows, int columns, double scale)
     return tn_from(s, v, TN_F32, TN_SHAPE(rows, columns));
 }
 
-static void keep(tn_tensor *x)
-{
-    tn_requires_grad(x, true);
-}
+static void keep(tn_tensor *x) { tn_requires_grad(x, true); }
 
 /* Overflows, divides by 0, compares NaN, converts what does not fit, and masks with infinities. */
 static void computes_badly(tn_session *s)
@@ -92,10 +89,7 @@ TEST(without_a_compiler)
     unsetenv("TENSOR_CC");
 }
 
-TEST(interpreted)
-{
-    survives(TN_REF, TN_EAGER, 1);
-}
+TEST(interpreted) { survives(TN_REF, TN_EAGER, 1); }
 #else
 static void compiled(void **state)
 {

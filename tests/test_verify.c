@@ -119,18 +119,12 @@ static int verify(bed *b, int stage)
 {
     fu_ctx *c = &b->c;
     switch (stage) {
-    case GRAPH:
-        return fu_verify_graph(c, "simplify");
-    case FOLDED:
-        return fu_verify_graph(c, "fold");
-    case GROUPS:
-        return fu_verify_groups(c);
-    case PROGRAM:
-        return fu_verify_program(c, c->prog);
-    case STEPS:
-        return fu_verify_steps(c);
-    default:
-        return tn_plan_verify_memory(c->plan, &b->err);
+    case GRAPH: return fu_verify_graph(c, "simplify");
+    case FOLDED: return fu_verify_graph(c, "fold");
+    case GROUPS: return fu_verify_groups(c);
+    case PROGRAM: return fu_verify_program(c, c->prog);
+    case STEPS: return fu_verify_steps(c);
+    default: return tn_plan_verify_memory(c->plan, &b->err);
     }
 }
 
@@ -150,10 +144,7 @@ static int n_cases;
 #define BREAK(...)    BREAK_AT(__COUNTER__, __VA_ARGS__)
 #define BREAK_AT(...) BREAK_ADD(__VA_ARGS__)
 #define BREAK_ADD(id, build, stage, node, pass, rule, ...)                                                   \
-    static void break_##id(fu_ctx *c)                                                                        \
-    {                                                                                                        \
-        __VA_ARGS__                                                                                          \
-    }                                                                                                        \
+    static void break_##id(fu_ctx *c) { __VA_ARGS__ }                                                        \
     __attribute__((constructor)) static void add_break_##id(void)                                            \
     {                                                                                                        \
         cases[n_cases++] = (broken){build, stage, node, break_##id, pass, rule};                             \

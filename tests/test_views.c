@@ -12,14 +12,8 @@ static tn_tensor *counting(tn_session *s, int ndim, const int64_t *shape)
     return tensor_of(s, v, TN_F32, ndim, shape);
 }
 
-static tn_session *session_at(int i)
-{
-    return i == 0 ? B.ref : B.subject[i - 1];
-}
-static const char *name_at(int i)
-{
-    return i == 0 ? "ref" : B.name[i - 1];
-}
+static tn_session *session_at(int i) { return i == 0 ? B.ref : B.subject[i - 1]; }
+static const char *name_at(int i) { return i == 0 ? "ref" : B.name[i - 1]; }
 
 /* ---- one view, all coordinates ---- */
 
@@ -31,21 +25,12 @@ typedef struct map {
     int64_t (*from)(const int64_t *o); /* the input element at output coordinate o; < 0: that number itself */
 } map;
 
-static int64_t at(int64_t i, int64_t j, int64_t k)
-{
-    return (i * 3 + j) * 4 + k;
-}
+static int64_t at(int64_t i, int64_t j, int64_t k) { return (i * 3 + j) * 4 + k; }
 
 #define VIEW(id, expression)                                                                                 \
-    static tn_tensor *v_##id(tn_tensor *x)                                                                   \
-    {                                                                                                        \
-        return expression;                                                                                   \
-    }
+    static tn_tensor *v_##id(tn_tensor *x) { return expression; }
 #define FROM(id, expression)                                                                                 \
-    static int64_t m_##id(const int64_t *o)                                                                  \
-    {                                                                                                        \
-        return expression;                                                                                   \
-    }
+    static int64_t m_##id(const int64_t *o) { return expression; }
 
 VIEW(reshape, tn_reshape(x, TN_SHAPE(4, -1)))
 FROM(reshape, o[0] * 6 + o[1])

@@ -150,19 +150,12 @@ bool tool_number(const tool_array *a, int64_t i, long double *out)
     const unsigned char *p = a->data + (size_t)i * a->type->bytes;
     const uint64_t x = little_endian(p, a->type->bytes);
     switch (a->type->raw) {
-    case NN_I8:
-        *out = (int8_t)x;
-        return true;
-    case NN_I16:
-        *out = (int16_t)x;
-        return true;
+    case NN_I8: *out = (int8_t)x; return true;
+    case NN_I16: *out = (int16_t)x; return true;
     case NN_U16:
-    case NN_U32:
-        *out = x;
-        return true;
+    case NN_U32: *out = x; return true;
     case NN_AS_IS:
-    case NN_PIXELS:
-        break;
+    case NN_PIXELS: break;
     }
     if (a->type->dtype == TN_DTYPE_COUNT) {
         *out = x;

@@ -107,10 +107,7 @@ static int cache(const char *dir, what w)
     return status ? TOOL_TROUBLE : bad ? TOOL_DIFFERS : TOOL_OK;
 }
 
-int tool_cache_list(const char *dir)
-{
-    return cache(dir, LIST);
-}
+int tool_cache_list(const char *dir) { return cache(dir, LIST); }
 
 int tool_cache(int n, char **arg)
 {

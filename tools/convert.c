@@ -26,10 +26,7 @@ typedef struct job {
     const tool_array *taken; /* the one that a .npy file gets */
 } job;
 
-static bool wanted(const job *j, const tool_array *a)
-{
-    return !j->only || !strcmp(j->only, a->name);
-}
+static bool wanted(const job *j, const tool_array *a) { return !j->only || !strcmp(j->only, a->name); }
 
 static int put(FILE *f, const void *data, size_t bytes)
 {

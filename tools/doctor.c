@@ -13,10 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void line(const char *what, const char *answer)
-{
-    printf("%-18s %s\n", what, tool_clean(answer));
-}
+static void line(const char *what, const char *answer) { printf("%-18s %s\n", what, tool_clean(answer)); }
 
 /* Keeps the last thing said, which is why no session was opened. */
 static void keep(int level, const char *text, void *user)

@@ -65,31 +65,19 @@ static double run_variant(void *arg, int index)
     double start = clock_ms(u->o);
     switch (v) {
     case FORWARD_EAGER:
-    case FORWARD_FUSED:
-        return run_step(u, &u->in[v - FORWARD_EAGER], false, false);
+    case FORWARD_FUSED: return run_step(u, &u->in[v - FORWARD_EAGER], false, false);
     case LOSS_EAGER:
-    case LOSS_FUSED:
-        return run_step(u, &u->in[v - LOSS_EAGER], true, false);
+    case LOSS_FUSED: return run_step(u, &u->in[v - LOSS_EAGER], true, false);
     case STEP_EAGER:
-    case STEP_FUSED:
-        return run_step(u, &u->in[v - STEP_EAGER], true, true);
+    case STEP_FUSED: return run_step(u, &u->in[v - STEP_EAGER], true, true);
     case COPY_PLAIN:
-    case COPY_STREAM:
-        return run_copy(&u->copy, v - COPY_PLAIN, u->o);
-    case READ_ONLY:
-        return run_read(u);
-    case FORWARD_CACHED:
-        return run_cached(u, false, false);
-    case LOSS_CACHED:
-        return run_cached(u, true, false);
-    case STEP_CACHED:
-        return run_cached(u, true, true);
-    case HAND_FORWARD:
-        u->hand->forward(&u->forward);
-        return clock_ms(u->o) - start;
-    default:
-        u->hand->step(&u->step);
-        return clock_ms(u->o) - start;
+    case COPY_STREAM: return run_copy(&u->copy, v - COPY_PLAIN, u->o);
+    case READ_ONLY: return run_read(u);
+    case FORWARD_CACHED: return run_cached(u, false, false);
+    case LOSS_CACHED: return run_cached(u, true, false);
+    case STEP_CACHED: return run_cached(u, true, true);
+    case HAND_FORWARD: u->hand->forward(&u->forward); return clock_ms(u->o) - start;
+    default: u->hand->step(&u->step); return clock_ms(u->o) - start;
     }
 }
 

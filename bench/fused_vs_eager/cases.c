@@ -35,10 +35,7 @@ static int normed(int64_t n, int64_t c, struct field *f, struct field *g)
     return 3;
 }
 
-static int scaled(int64_t n, int64_t c, struct field *f, struct field *g)
-{
-    return normed(n, c, f, g) - 1;
-}
+static int scaled(int64_t n, int64_t c, struct field *f, struct field *g) { return normed(n, c, f, g) - 1; }
 
 static int residual(int64_t n, int64_t c, struct field *f, struct field *g)
 {

@@ -24,21 +24,19 @@ static const char *const model_name[N_MODELS] = {"mnist_cnn", "gpt"};
 
 static void usage(FILE *out)
 {
-    fprintf(
-        out,
-        "usage: fused_vs_eager [options]\n"
-        "Measures fused beside eager mode.\n\n"
-        "  --case NAME|all|fusions|models  what to measure (all)\n"
-        "  --shape dram|cache|small        65536x1024, 4096x1024 or 512x256 floats (dram)\n"
-        "  --device auto|cpu|cuda          where to compute (auto)\n"
-        "  --threads N                     0: all there are (0)\n"
-        "  --rounds N                      quiet rounds wanted for each case (7)\n"
-        "  --patience S                    seconds to find them (60)\n"
-        "  --json FILE                     write the figures there too\n"
-        "  --calibrate                     measure the machine's target profile\n"
-        "  --plans                         print fused plans, and where they were cut\n"
-        "  --list                          names of cases and models\n"
-        "  --help\n");
+    fprintf(out, "usage: fused_vs_eager [options]\n"
+                 "Measures fused beside eager mode.\n\n"
+                 "  --case NAME|all|fusions|models  what to measure (all)\n"
+                 "  --shape dram|cache|small        65536x1024, 4096x1024 or 512x256 floats (dram)\n"
+                 "  --device auto|cpu|cuda          where to compute (auto)\n"
+                 "  --threads N                     0: all there are (0)\n"
+                 "  --rounds N                      quiet rounds wanted for each case (7)\n"
+                 "  --patience S                    seconds to find them (60)\n"
+                 "  --json FILE                     write the figures there too\n"
+                 "  --calibrate                     measure the machine's target profile\n"
+                 "  --plans                         print fused plans, and where they were cut\n"
+                 "  --list                          names of cases and models\n"
+                 "  --help\n");
 }
 
 static int refuse(const char *option, const char *value, const char *why)

@@ -111,15 +111,9 @@ PART(layer_norm_gelu_step_part)
     }
 }
 
-void yard_layer_norm_gelu_forward(yard *y)
-{
-    yard_run(y, layer_norm_gelu_forward_part, y->n);
-}
+void yard_layer_norm_gelu_forward(yard *y) { yard_run(y, layer_norm_gelu_forward_part, y->n); }
 
-void yard_layer_norm_gelu_step(yard *y)
-{
-    run_step(y, layer_norm_gelu_step_part, 1, 2);
-}
+void yard_layer_norm_gelu_step(yard *y) { run_step(y, layer_norm_gelu_step_part, 1, 2); }
 
 PART(rms_norm_silu_forward_part)
 {
@@ -155,22 +149,13 @@ PART(rms_norm_silu_step_part)
     }
 }
 
-void yard_rms_norm_silu_forward(yard *y)
-{
-    yard_run(y, rms_norm_silu_forward_part, y->n);
-}
+void yard_rms_norm_silu_forward(yard *y) { yard_run(y, rms_norm_silu_forward_part, y->n); }
 
-void yard_rms_norm_silu_step(yard *y)
-{
-    run_step(y, rms_norm_silu_step_part, 1, 0);
-}
+void yard_rms_norm_silu_step(yard *y) { run_step(y, rms_norm_silu_step_part, 1, 0); }
 
 /* ---- h = x + dropout(z), layer_norm(h) ---- */
 
-static uint32_t bound_of(const yard *y)
-{
-    return (uint32_t)(y->p * 4294967296.0);
-}
+static uint32_t bound_of(const yard *y) { return (uint32_t)(y->p * 4294967296.0); }
 
 /* Row i of h, and its random words. */
 static void residual_row(const yard *y, int64_t i, uint32_t *word, float *h)
@@ -228,15 +213,9 @@ PART(residual_step_part)
     }
 }
 
-void yard_residual_forward(yard *y)
-{
-    yard_run(y, residual_forward_part, y->n);
-}
+void yard_residual_forward(yard *y) { yard_run(y, residual_forward_part, y->n); }
 
-void yard_residual_step(yard *y)
-{
-    run_step(y, residual_step_part, 2, 3);
-}
+void yard_residual_step(yard *y) { run_step(y, residual_step_part, 2, 3); }
 
 /* ---- channels ---- */
 

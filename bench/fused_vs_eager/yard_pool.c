@@ -78,10 +78,7 @@ void yard_pool_free(yard_pool *p)
     free(p);
 }
 
-int yard_threads(const yard_pool *p)
-{
-    return p->threads;
-}
+int yard_threads(const yard_pool *p) { return p->threads; }
 
 void yard_run(yard *y, yard_part *fn, int64_t items)
 {

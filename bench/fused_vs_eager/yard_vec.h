@@ -106,10 +106,7 @@ static inline V vexp(V x)
     return vscale(p, n);
 }
 
-static inline V vsigmoid(V x)
-{
-    return vset(1.0f) / (vset(1.0f) + vexp(vzero() - x));
-}
+static inline V vsigmoid(V x) { return vset(1.0f) / (vset(1.0f) + vexp(vzero() - x)); }
 
 /* Abramowitz and Stegun 7.1.26, absolute error 1.5e-7; *gauss is e^(-x^2). */
 static inline V verf(V x, V *gauss)

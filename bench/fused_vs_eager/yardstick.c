@@ -16,16 +16,10 @@ const yardstick *yard_find(const char *name)
     (void)name;
     return NULL;
 }
-int64_t yard_scratch_bytes(void)
-{
-    return 1;
-}
+int64_t yard_scratch_bytes(void) { return 1; }
 #else
 
-int64_t yard_scratch_bytes(void)
-{
-    return (int64_t)sizeof(yard_scratch);
-}
+int64_t yard_scratch_bytes(void) { return (int64_t)sizeof(yard_scratch); }
 
 void yard_begin(yard *y)
 {
@@ -57,10 +51,7 @@ void yard_columns(yard *y, int which, float *out)
 #define ELEMENTS   for (int64_t i = begin * y->c; i < end * y->c; i += W)
 #define PART(name) static void name(yard *y, int64_t begin, int64_t end, int worker)
 #define FORWARD(name)                                                                                        \
-    static void name##_forward(yard *y)                                                                      \
-    {                                                                                                        \
-        yard_run(y, name##_forward_part, y->n);                                                              \
-    }
+    static void name##_forward(yard *y) { yard_run(y, name##_forward_part, y->n); }
 #define STEP(name)                                                                                           \
     static void name##_step(yard *y)                                                                         \
     {                                                                                                        \
@@ -171,15 +162,9 @@ static void squares(yard *y, int64_t begin, int64_t end, int worker, float *out)
     lose(y, worker, l[0] + l[1] + l[2] + l[3]);
 }
 
-PART(chain_reduce_forward_part)
-{
-    squares(y, begin, end, worker, NULL);
-}
+PART(chain_reduce_forward_part) { squares(y, begin, end, worker, NULL); }
 
-PART(chain_reduce_step_part)
-{
-    squares(y, begin, end, worker, y->out[0]);
-}
+PART(chain_reduce_step_part) { squares(y, begin, end, worker, y->out[0]); }
 
 static void chain_reduce(yard *y, yard_part *fn)
 {
@@ -195,10 +180,7 @@ static void chain_reduce_forward(yard *y)
     y->out[0][0] = (float)y->loss;
 }
 
-static void chain_reduce_step(yard *y)
-{
-    chain_reduce(y, chain_reduce_step_part);
-}
+static void chain_reduce_step(yard *y) { chain_reduce(y, chain_reduce_step_part); }
 
 /* ---- softmax, and cross entropy ---- */
 
@@ -261,15 +243,9 @@ static void entropy(yard *y, int64_t begin, int64_t end, int worker, bool gradie
     }
 }
 
-PART(cross_entropy_forward_part)
-{
-    entropy(y, begin, end, worker, false);
-}
+PART(cross_entropy_forward_part) { entropy(y, begin, end, worker, false); }
 
-PART(cross_entropy_step_part)
-{
-    entropy(y, begin, end, worker, true);
-}
+PART(cross_entropy_step_part) { entropy(y, begin, end, worker, true); }
 STEP(cross_entropy)
 
 static void cross_entropy_forward(yard *y)

@@ -16,20 +16,11 @@ static tn_tensor *gpt_of(struct net *m, int layers, int64_t width, int heads, in
     return x ? tn_affine(x, tokens, NULL) : NULL;
 }
 
-static tn_tensor *gpt_small(struct net *m)
-{
-    return gpt_of(m, 4, 128, 4, 64);
-}
+static tn_tensor *gpt_small(struct net *m) { return gpt_of(m, 4, 128, 4, 64); }
 
-static tn_tensor *gpt(struct net *m)
-{
-    return gpt_of(m, 6, 384, 6, CONTEXT);
-}
+static tn_tensor *gpt(struct net *m) { return gpt_of(m, 6, 384, 6, CONTEXT); }
 
-static tn_tensor *gpt_large(struct net *m)
-{
-    return gpt_of(m, 12, 768, 12, 4 * CONTEXT);
-}
+static tn_tensor *gpt_large(struct net *m) { return gpt_of(m, 12, 768, 12, 4 * CONTEXT); }
 
 /* The model of gpt at position m->at, behind what the caches hold. */
 static tn_tensor *gpt_next(struct net *m)
@@ -73,15 +64,9 @@ static tn_tensor *recurrent_lm(struct net *m, bool lstm)
     return linear(m, recurrent(m, x, 256, lstm), 256, VOCABULARY);
 }
 
-static tn_tensor *gru(struct net *m)
-{
-    return recurrent_lm(m, false);
-}
+static tn_tensor *gru(struct net *m) { return recurrent_lm(m, false); }
 
-static tn_tensor *lstm(struct net *m)
-{
-    return recurrent_lm(m, true);
-}
+static tn_tensor *lstm(struct net *m) { return recurrent_lm(m, true); }
 
 /* A temporal convolutional network: what a step sees of the past doubles from layer to layer. */
 static tn_tensor *tcn(struct net *m)

@@ -38,10 +38,7 @@ static bool guard(fu_ctx *c, const tn_tensor *x)
     return true;
 }
 
-static bool has_sign(const tn_number *v)
-{
-    return !v->is_int && signbit(v->f);
-}
+static bool has_sign(const tn_number *v) { return !v->is_int && signbit(v->f); }
 
 /* Returns true where operand k is the number v, of the same sign if v is 0. A run-time number is guarded
  * then: the plan serves only those runs in which it has that value. */
@@ -109,8 +106,7 @@ static double row(tn_op op, double first, double y, double z)
     }
 #define TN_OTHER(name, ...) case TN_OP_##name:
 #include "../../src/core/ops.def"
-    case TN_OP_COUNT:
-        break;
+    case TN_OP_COUNT: break;
     }
     return NAN;
 }
@@ -127,9 +123,7 @@ static bool settle(double v, tn_dtype d, tn_number *out)
         v = (double)(float)v;
         *out = (tn_number){.f = v};
         return isfinite(v) != 0;
-    case TN_F64:
-        *out = (tn_number){.f = v};
-        return true;
+    case TN_F64: *out = (tn_number){.f = v}; return true;
     case TN_I32:
     case TN_I64:
     case TN_U8:
@@ -142,8 +136,7 @@ static bool settle(double v, tn_dtype d, tn_number *out)
     }
     case TN_F16:
     case TN_BF16:
-    case TN_DTYPE_COUNT:
-        break;
+    case TN_DTYPE_COUNT: break;
     }
     return false;
 }
@@ -228,10 +221,8 @@ static const tn_tensor *of_row(fu_ctx *c, const tn_tensor *t, int *status)
     case TN_OP_mul:
         return is(c, t, 1, 1, status) ? x : is(c, t, 0, 1, status) ? fu_value_of(c, t->in[1]) : NULL;
     case TN_OP_div:
-    case TN_OP_pow:
-        return is(c, t, 1, 1, status) ? x : NULL;
-    case TN_OP_sub:
-        return is(c, t, 1, 0, status) ? x : NULL;
+    case TN_OP_pow: return is(c, t, 1, 1, status) ? x : NULL;
+    case TN_OP_sub: return is(c, t, 1, 0, status) ? x : NULL;
     case TN_OP_add: {
         double nothing = tn_dtype_is_float(t->dtype) ? -0.0 : 0;
         return is(c, t, 1, nothing, status)   ? x
@@ -239,14 +230,12 @@ static const tn_tensor *of_row(fu_ctx *c, const tn_tensor *t, int *status)
                                               : NULL;
     }
     case TN_OP_maximum:
-    case TN_OP_minimum:
-        return x == fu_value_of(c, t->in[1]) ? x : NULL;
+    case TN_OP_minimum: return x == fu_value_of(c, t->in[1]) ? x : NULL;
     case TN_OP_where: {
         const tn_tensor *y = fu_value_of(c, t->in[1]);
         return y == fu_value_of(c, t->in[2]) ? y : NULL;
     }
-    default:
-        return NULL;
+    default: return NULL;
     }
 }
 
@@ -254,9 +243,7 @@ static const tn_tensor *candidate(fu_ctx *c, int i, int *status)
 {
     const tn_tensor *t = c->node[i].t, *made, *from, *x;
     switch (c->node[i].kind) {
-    case TN_KIND_ELTWISE:
-        made = of_row(c, t, status);
-        return made || *status ? made : work_out(c, t, status);
+    case TN_KIND_ELTWISE: made = of_row(c, t, status); return made || *status ? made : work_out(c, t, status);
     case TN_KIND_CAST:
         from = maker(c, t, 0);
         if (from && from->op == TN_OP_cast) {
@@ -267,8 +254,7 @@ static const tn_tensor *candidate(fu_ctx *c, int i, int *status)
     case TN_KIND_VIEW: /* a copy of what is dense */
         x = t->op == TN_OP_contiguous ? fu_value_of(c, t->in[0]) : NULL;
         return x && tn_node_is_dense(x) && !tn_is_number(x) ? x : NULL;
-    default:
-        return NULL;
+    default: return NULL;
     }
 }
 

@@ -32,10 +32,7 @@ static bool may_be_common(tn_kind kind)
     return (tn_kind_traits(kind) & TN_KIND_COMPUTED) && kind != TN_KIND_IOTA;
 }
 
-static bool is_constant(const tn_tensor *x)
-{
-    return x->base->op == TN_OP_constant;
-}
+static bool is_constant(const tn_tensor *x) { return x->base->op == TN_OP_constant; }
 
 /* The leaf x is, or the first that is the same: its slot. -1: x is no leaf. */
 static int leaf_of(const fu_ctx *c, const tn_tensor *x)
@@ -73,10 +70,7 @@ static uint64_t hash_operand(const fu_ctx *c, const tn_tensor *x)
 }
 
 /* x + y and y + x round alike. */
-static bool commutes(const tn_tensor *t)
-{
-    return t->op == TN_OP_add || t->op == TN_OP_mul;
-}
+static bool commutes(const tn_tensor *t) { return t->op == TN_OP_add || t->op == TN_OP_mul; }
 
 static uint64_t hash_node(const fu_ctx *c, const tn_tensor *t)
 {
@@ -110,10 +104,7 @@ static bool same_node(const fu_ctx *c, const tn_tensor *a, const tn_tensor *b)
            (!a->attr || !memcmp(a->attr, b->attr, sizeof *a->attr)) && same_operands(c, a, b);
 }
 
-static bool of_backward(const tn_tensor *t)
-{
-    return t->call && t->call->backward;
-}
+static bool of_backward(const tn_tensor *t) { return t->call && t->call->backward; }
 
 /* Returns true where the backward pass shall read the value that the forward pass has computed, rather than
  * compute it again: where that is expensive, or the value much smaller than its operands. */

@@ -145,7 +145,4 @@ void fu_hint(const char *name, char out[FU_HINT])
     snprintf(out, FU_HINT, "%.*s", (int)n, from);
 }
 
-tn_dtype fu_compute_dtype(tn_dtype d)
-{
-    return d == TN_F16 || d == TN_BF16 ? TN_F32 : d;
-}
+tn_dtype fu_compute_dtype(tn_dtype d) { return d == TN_F16 || d == TN_BF16 ? TN_F32 : d; }

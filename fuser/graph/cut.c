@@ -15,17 +15,8 @@ static const struct reason *reason_of(tn_cut_reason r)
     return &reason[(size_t)r < sizeof reason / sizeof *reason ? r : TN_CUT_NONE];
 }
 
-const char *tn_cut_text(tn_cut_reason r)
-{
-    return reason_of(r)->text;
-}
+const char *tn_cut_text(tn_cut_reason r) { return reason_of(r)->text; }
 
-const char *tn_cut_remedy(tn_cut_reason r)
-{
-    return reason_of(r)->remedy;
-}
+const char *tn_cut_remedy(tn_cut_reason r) { return reason_of(r)->remedy; }
 
-bool tn_cut_removable(tn_cut_reason r)
-{
-    return reason_of(r)->removable;
-}
+bool tn_cut_removable(tn_cut_reason r) { return reason_of(r)->removable; }

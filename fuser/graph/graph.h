@@ -129,7 +129,7 @@ typedef struct fu_ctx {
         tn_dtype dtype;
     } * scratch; /* plan->n_scratch of them */
     struct fu_prog *prog, *prog2,
-        *prog3; /* of what is tried, or written: loops, a tile's statistics, its image */
+        *prog3;           /* of what is tried, or written: loops, a tile's statistics, its image */
     struct fu_prog *copy; /* of an operand that is copied; NULL: none was so far */
     struct fu_domain *domain;
     double far; /* bytes touched from forward to backward */

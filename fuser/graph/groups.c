@@ -10,10 +10,7 @@ int fu_alive(const fu_ctx *c, int g)
     return g;
 }
 
-int fu_group_of(const fu_ctx *c, int node)
-{
-    return fu_alive(c, c->node[node].group);
-}
+int fu_group_of(const fu_ctx *c, int node) { return fu_alive(c, c->node[node].group); }
 
 int fu_awaited(const fu_ctx *c, int g, int node, int k)
 {
@@ -30,10 +27,7 @@ bool fu_has(const fu_group *g, int node)
     return false;
 }
 
-static bool is_of(const fu_candidate *k, int g)
-{
-    return k && (g == k->a || g == k->b);
-}
+static bool is_of(const fu_candidate *k, int g) { return k && (g == k->a || g == k->b); }
 
 static bool is_member(const fu_candidate *k, int node)
 {
@@ -57,10 +51,7 @@ bool fu_read_outside(const fu_ctx *c, const fu_candidate *k, int node)
     return false;
 }
 
-bool fu_owns(const fu_ctx *c, const fu_candidate *k, int node)
-{
-    return is_of(k, fu_group_of(c, node));
-}
+bool fu_owns(const fu_ctx *c, const fu_candidate *k, int node) { return is_of(k, fu_group_of(c, node)); }
 
 fu_candidate fu_candidate_of(const fu_ctx *c, const fu_group *g)
 {
@@ -75,33 +66,21 @@ bool fu_alone(const fu_ctx *c, const fu_group *g)
     return false;
 }
 
-int64_t fu_bytes(const tn_tensor *t)
-{
-    return tn_node_numel(t) * (int64_t)tn_dtype_size(t->dtype);
-}
+int64_t fu_bytes(const tn_tensor *t) { return tn_node_numel(t) * (int64_t)tn_dtype_size(t->dtype); }
 
 fu_room fu_room_of(const tn_tensor *t)
 {
     switch (tn_kind_of(t)) {
-    case TN_KIND_GEMM:
-        return FU_GEMM;
-    case TN_KIND_CONV:
-        return FU_CONV;
-    case TN_KIND_WINDOW:
-        return FU_WINDOW;
-    case TN_KIND_SCATTER:
-        return FU_SCATTER;
+    case TN_KIND_GEMM: return FU_GEMM;
+    case TN_KIND_CONV: return FU_CONV;
+    case TN_KIND_WINDOW: return FU_WINDOW;
+    case TN_KIND_SCATTER: return FU_SCATTER;
     case TN_KIND_SCAN:
-    case TN_KIND_SORT:
-        return FU_SCAN;
-    case TN_KIND_ATTENTION:
-        return FU_ATTENTION;
-    case TN_KIND_RANKS:
-        return FU_RANKS;
-    case TN_KIND_HOST:
-        return FU_HOST;
-    case TN_KIND_VIEW:
-        return t->op == TN_OP_concat && t->n_in > FU_MAX_JOINED ? FU_CONCAT : FU_LOOPS;
+    case TN_KIND_SORT: return FU_SCAN;
+    case TN_KIND_ATTENTION: return FU_ATTENTION;
+    case TN_KIND_RANKS: return FU_RANKS;
+    case TN_KIND_HOST: return FU_HOST;
+    case TN_KIND_VIEW: return t->op == TN_OP_concat && t->n_in > FU_MAX_JOINED ? FU_CONCAT : FU_LOOPS;
     case TN_KIND_LEAF:
     case TN_KIND_NUMBER:
     case TN_KIND_IOTA:
@@ -109,10 +88,8 @@ fu_room fu_room_of(const tn_tensor *t)
     case TN_KIND_CAST:
     case TN_KIND_REDUCE:
     case TN_KIND_GATHER:
-    case TN_KIND_RANDOM:
-        return FU_LOOPS;
-    case TN_KIND_ASSIGN:
-        return t->op == TN_OP_assign_rows ? FU_SCATTER : FU_LOOPS;
+    case TN_KIND_RANDOM: return FU_LOOPS;
+    case TN_KIND_ASSIGN: return t->op == TN_OP_assign_rows ? FU_SCATTER : FU_LOOPS;
     }
     return FU_LOOPS;
 }

@@ -49,10 +49,7 @@ bool fu_lasts(const fu_ctx *c, int i)
     return adds || c->node[i].kind == TN_KIND_ASSIGN;
 }
 
-static const tn_tensor *index_of(const fu_ctx *c, int i)
-{
-    return fu_value_of(c, c->node[i].t->in[1]);
-}
+static const tn_tensor *index_of(const fu_ctx *c, int i) { return fu_value_of(c, c->node[i].t->in[1]); }
 
 static int64_t lines_of(const fu_ctx *c, int i)
 {

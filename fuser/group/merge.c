@@ -134,15 +134,9 @@ static tn_cut_reason merge(fu_ctx *c, int a, int b, bool last)
     return TN_CUT_NONE;
 }
 
-tn_cut_reason fu_merge(fu_ctx *c, int a, int b)
-{
-    return merge(c, a, b, false);
-}
+tn_cut_reason fu_merge(fu_ctx *c, int a, int b) { return merge(c, a, b, false); }
 
-tn_cut_reason fu_merge_last(fu_ctx *c, int a, int b)
-{
-    return merge(c, a, b, true);
-}
+tn_cut_reason fu_merge_last(fu_ctx *c, int a, int b) { return merge(c, a, b, true); }
 
 bool fu_join(fu_ctx *c, int a, int b)
 {

@@ -16,10 +16,7 @@
 
 #include <string.h>
 
-void fu_unrank(fu_ctx *c)
-{
-    c->n_rank = 0;
-}
+void fu_unrank(fu_ctx *c) { c->n_rank = 0; }
 
 /* The position of a walk over the groups that a group needs: at a member, and at an entry of its node's
  * `after`. */

@@ -58,10 +58,7 @@ static bool assigned(const fu_ctx *c, const tn_tensor *x, again *r)
 }
 
 /* It is computed from many values: other groups read it, and never compute it themselves. */
-static bool made_once(const fu_node *n)
-{
-    return n->kind == TN_KIND_REDUCE || n->kind == TN_KIND_CONV;
-}
+static bool made_once(const fu_node *n) { return n->kind == TN_KIND_REDUCE || n->kind == TN_KIND_CONV; }
 
 /* Adds `node` and whatever it needs that is not in memory anyway. */
 static bool collect_again(const fu_ctx *c, int node, again *r)

@@ -9,10 +9,7 @@
 
 #include <string.h>
 
-int fu_vec(const fu_prog *p)
-{
-    return p->n_atom - 1;
-}
+int fu_vec(const fu_prog *p) { return p->n_atom - 1; }
 
 int64_t fu_count(const fu_prog *p, uint32_t atoms)
 {

@@ -25,20 +25,15 @@ static double value_work(const fu_value *v)
     double wide = v->dtype == TN_F64 || v->dtype == TN_I64 || v->from == TN_F64 || v->from == TN_I64 ? 2 : 1;
     switch (v->kind) {
     case FU_NUMBER:
-    case FU_SCALAR:
-        return 0;
+    case FU_SCALAR: return 0;
     case FU_GIVEN:
     case FU_IOTA:
     case FU_LOAD:
     case FU_REDUCE:
-    case FU_INDEX:
-        return wide;
-    case FU_INSIDE: /* a coordinate and a comparison */
-        return 2;
-    case FU_RANDOM:
-        return v->op == TN_OP_normal ? 120 : 40;
-    case FU_PICK:
-        return 4 * wide;
+    case FU_INDEX: return wide;
+    case FU_INSIDE: /* a coordinate and a comparison */ return 2;
+    case FU_RANDOM: return v->op == TN_OP_normal ? 120 : 40;
+    case FU_PICK: return 4 * wide;
     case FU_OP:
         if (v->op == TN_OP_contiguous) return 0;
         return wide * (v->op == TN_OP_cast ? 1 : tn_op_get(v->op)->work);
@@ -462,9 +457,7 @@ static double step_ms(predicting *w, int s)
         launch = r->library_us * 1e3;
         break;
     case TN_STEP_RANKS: /* what the network takes is not the machine's */
-    case TN_STEP_HOST:  /* nor what a user's function does */
-        launch = r->library_us * 1e3;
-        break;
+    case TN_STEP_HOST: /* nor what a user's function does */ launch = r->library_us * 1e3; break;
     }
     double more = memory > work ? memory : work, less = memory > work ? work : memory;
     return (launch + more + shorter * less) * 1e-6;

@@ -14,10 +14,7 @@
 #include <string.h>
 
 /* Views whose own coordinates are the space: what they show, or each of what they join, is a part of it. */
-static bool surrounds(const tn_tensor *t)
-{
-    return t->op == TN_OP_pad || t->op == TN_OP_concat;
-}
+static bool surrounds(const tn_tensor *t) { return t->op == TN_OP_pad || t->op == TN_OP_concat; }
 
 void fu_space(const tn_tensor *t, int *ndim, const int64_t **shape)
 {
@@ -59,10 +56,7 @@ static int64_t places(const fu_domain *d, const fu_axis *a)
     return p;
 }
 
-static int64_t extent_of(const fu_domain *d, const fu_axis *a)
-{
-    return a->part ? a->count : places(d, a);
-}
+static int64_t extent_of(const fu_domain *d, const fu_axis *a) { return a->part ? a->count : places(d, a); }
 
 void fu_part_axis(const fu_domain *d, fu_axis *a, int64_t start, int64_t step, int64_t count)
 {
@@ -241,15 +235,10 @@ static result view_out(fu_domain *d, const tn_tensor *v, const fu_map *in, fu_ma
         memset(out, 0, sizeof *out);
         for (int i = 0; i < v->ndim; i++) out->axis[i] = in->axis[v->attr->v[0][i]];
         return SAME;
-    case TN_OP_contiguous:
-        *out = *in;
-        return SAME;
-    case TN_OP_slice:
-        return slice_out(d, v, in, out);
-    case TN_OP_reshape:
-        return reshape_map(d, x->ndim, x->shape, in, v->ndim, v->shape, out);
-    default:
-        return CONFLICT;
+    case TN_OP_contiguous: *out = *in; return SAME;
+    case TN_OP_slice: return slice_out(d, v, in, out);
+    case TN_OP_reshape: return reshape_map(d, x->ndim, x->shape, in, v->ndim, v->shape, out);
+    default: return CONFLICT;
     }
 }
 
@@ -268,15 +257,10 @@ static result view_in(fu_domain *d, const tn_tensor *v, const fu_map *out, fu_ma
         memset(in, 0, sizeof *in);
         for (int i = 0; i < v->ndim; i++) in->axis[v->attr->v[0][i]] = out->axis[i];
         return SAME;
-    case TN_OP_contiguous:
-        *in = *out;
-        return SAME;
-    case TN_OP_slice:
-        return slice_in(d, v, out, in);
-    case TN_OP_reshape:
-        return reshape_map(d, v->ndim, v->shape, out, x->ndim, x->shape, in);
-    default:
-        return CONFLICT;
+    case TN_OP_contiguous: *in = *out; return SAME;
+    case TN_OP_slice: return slice_in(d, v, out, in);
+    case TN_OP_reshape: return reshape_map(d, v->ndim, v->shape, out, x->ndim, x->shape, in);
+    default: return CONFLICT;
     }
 }
 

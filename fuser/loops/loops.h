@@ -157,10 +157,7 @@ static inline int64_t fu_last_bytes(const tn_target *t)
     return t->last_bytes ? t->last_bytes : INT64_C(32) << 20;
 }
 
-static inline uint32_t fu_bit(int atom)
-{
-    return 1u << atom;
-}
+static inline uint32_t fu_bit(int atom) { return 1u << atom; }
 
 /* An axis runs over the places that its atoms count, outermost first: coordinate = place. Of a *part* that is
  * step * place - shift, and it owns the places where this is in [0, count): what is padded is a part of the

@@ -31,20 +31,15 @@ int fu_op_cost(const fu_value *v)
     switch (v->kind) {
     case FU_NUMBER:
     case FU_SCALAR:
-    case FU_IOTA:
-        return 0;
+    case FU_IOTA: return 0;
     case FU_LOAD:
     case FU_REDUCE:
     case FU_INSIDE:
     case FU_GIVEN:
-    case FU_INDEX:
-        return 1;
-    case FU_PICK:
-        return 4;
-    case FU_RANDOM:
-        return v->op == TN_OP_normal ? 60 : 25;
-    case FU_OP:
-        return v->op == TN_OP_cast || v->op == TN_OP_contiguous ? 0 : row_cost(v->op);
+    case FU_INDEX: return 1;
+    case FU_PICK: return 4;
+    case FU_RANDOM: return v->op == TN_OP_normal ? 60 : 25;
+    case FU_OP: return v->op == TN_OP_cast || v->op == TN_OP_contiguous ? 0 : row_cost(v->op);
     }
     return 1;
 }
@@ -172,15 +167,9 @@ void fu_choose_stash(fu_prog *p)
 
 /* ---- what a phase holds ---- */
 
-uint32_t fu_all_atoms(const fu_prog *p)
-{
-    return fu_bit(p->n_atom) - 1;
-}
+uint32_t fu_all_atoms(const fu_prog *p) { return fu_bit(p->n_atom) - 1; }
 
-bool fu_runtime(const fu_prog *p, int atom)
-{
-    return atom == p->outer;
-}
+bool fu_runtime(const fu_prog *p, int atom) { return atom == p->outer; }
 
 bool fu_computed_in(const fu_prog *p, const fu_value *v, int phase)
 {
@@ -232,10 +221,7 @@ static bool long_rows(const fu_prog *p)
            p->extent[fu_vec(p)] >= LONG_ROW && fu_can(p->c->target)->two_forms;
 }
 
-int fu_low_top(const fu_prog *p, const fu_value *v)
-{
-    return long_rows(p) ? top_of(p, v) : -1;
-}
+int fu_low_top(const fu_prog *p, const fu_value *v) { return long_rows(p) ? top_of(p, v) : -1; }
 
 bool fu_wants_least(const fu_prog *p, int id)
 {

@@ -25,10 +25,7 @@ static fu_value *value_new(builder *b, fu_kind kind, tn_dtype dtype)
     return v;
 }
 
-static int id_of(const builder *b, const fu_value *v)
-{
-    return b->full ? 0 : (int)(v - b->p->value);
-}
+static int id_of(const builder *b, const fu_value *v) { return b->full ? 0 : (int)(v - b->p->value); }
 
 static uint32_t atoms_of(const fu_axis *axis)
 {
@@ -465,8 +462,7 @@ static int member(builder *b, int m)
         /* K(..) has the type of the operands that promote: the last one, where the first is a condition */
         return op_of(b, t->op, t->dtype, (tn_dtype)fu_value_of(b->c, t->in[t->n_in - 1])->dtype, t->n_in,
                      arg);
-    case TN_KIND_CAST:
-        return unary(b, TN_OP_cast, t->dtype, operand(b, m, t->in[0], 0));
+    case TN_KIND_CAST: return unary(b, TN_OP_cast, t->dtype, operand(b, m, t->in[0], 0));
     case TN_KIND_VIEW:
         if (t->op == TN_OP_pad) return surrounded(b, m, t, 0, operand(b, m, t->in[1], 0));
         if (t->op == TN_OP_concat) return concat(b, m, t);
@@ -480,13 +476,10 @@ static int member(builder *b, int m)
             return id_of(b, v);
         }
         return unary(b, TN_OP_contiguous, t->dtype, operand(b, m, t->in[1], 0));
-    case TN_KIND_REDUCE:
-        return reduce(b, m, t);
-    case TN_KIND_GATHER:
-        return gather(b, m, t);
+    case TN_KIND_REDUCE: return reduce(b, m, t);
+    case TN_KIND_GATHER: return gather(b, m, t);
     case TN_KIND_CONV:
-    case TN_KIND_GEMM:
-        return element(b, m, t);
+    case TN_KIND_GEMM: return element(b, m, t);
     case TN_KIND_IOTA:
         v = value_new(b, FU_IOTA, t->dtype);
         if (shape[t->attr->axis] != 1)
@@ -503,9 +496,7 @@ static int member(builder *b, int m)
         dense(b, m, v->stride, &v->shift);
         v->vary = nonzero(b->d, v->stride);
         return id_of(b, v);
-    default:
-        b->full = true;
-        return 0;
+    default: b->full = true; return 0;
     }
 }
 

@@ -20,10 +20,8 @@ bool fu_may_be_part(const fu_ctx *c, const fu_domain *d, int m)
     case TN_KIND_ELTWISE:
     case TN_KIND_CAST:
     case TN_KIND_IOTA:
-    case TN_KIND_VIEW:
-        return !part || !tn_node_written(t);
-    default:
-        return !part;
+    case TN_KIND_VIEW: return !part || !tn_node_written(t);
+    default: return !part;
     }
 }
 

@@ -65,10 +65,7 @@ int64_t fu_position(const fu_ctx *c, int slot, int64_t offset)
     return t ? t->offset + offset : offset;
 }
 
-static bool along(const fu_prog *p, const int64_t *stride)
-{
-    return stride[fu_vec(p)] == 1;
-}
+static bool along(const fu_prog *p, const int64_t *stride) { return stride[fu_vec(p)] == 1; }
 
 static bool multiples(const fu_prog *p, const int64_t *stride)
 {
@@ -77,10 +74,7 @@ static bool multiples(const fu_prog *p, const int64_t *stride)
     return true;
 }
 
-static bool is_load(const fu_value *v)
-{
-    return v->kind == FU_LOAD || v->kind == FU_PICK;
-}
+static bool is_load(const fu_value *v) { return v->kind == FU_LOAD || v->kind == FU_PICK; }
 
 static void choose_pack(fu_prog *p)
 {
@@ -345,12 +339,8 @@ tn_cut_reason fu_schedule_cuda(fu_prog *p)
         schedule_pointwise(p);
         fu_mark_needs(p);
         break;
-    case FU_ROW:
-        schedule_row(p);
-        break;
-    case FU_COLUMN:
-        schedule_column(p);
-        break;
+    case FU_ROW: schedule_row(p); break;
+    case FU_COLUMN: schedule_column(p); break;
     }
     return TN_CUT_NONE;
 }

@@ -98,10 +98,7 @@ void fu_conv_desc(const fu_ctx *c, int node, tn_conv2d_desc *d)
     d->ow = out->shape[2];
 }
 
-static bool multiplies(const fu_node *n)
-{
-    return n->kind == TN_KIND_CONV || n->kind == TN_KIND_GEMM;
-}
+static bool multiplies(const fu_node *n) { return n->kind == TN_KIND_CONV || n->kind == TN_KIND_GEMM; }
 
 int fu_tile_conv(const fu_ctx *c, int n, const int *member)
 {
@@ -112,10 +109,7 @@ int fu_tile_conv(const fu_ctx *c, int n, const int *member)
 
 /* ---- which reductions ---- */
 
-static int producer(const fu_ctx *c, const tn_tensor *x)
-{
-    return fu_node_of(c, fu_value_of(c, x));
-}
+static int producer(const fu_ctx *c, const tn_tensor *x) { return fu_node_of(c, fu_value_of(c, x)); }
 
 static bool is_square(const fu_ctx *c, const tn_tensor *t, const tn_tensor *of)
 {
@@ -334,7 +328,8 @@ bool fu_tile_pays(const fu_ctx *c, int node, bool kept)
     const double flops = 2.0 * (double)tn_node_numel(t) * (double)t->in[0]->shape[t->ndim - 1];
     const double own = tile->cycles * r->instruction_ps * 1e-3 * c->target->processors * LANES;
     /* The profile's products are of f32. With operands that are rounded the library is far faster, and from
-       compute capability 9.0 on it has instructions for them twice as fast as mma.sync. It is never slower. */
+       compute capability 9.0 on it has instructions for them twice as fast as mma.sync. It is never slower.
+     */
     const bool twice = tile->products == 1 && c->target->capability >= 90 && !tile->wgmma;
     const double as_own = twice ? own / 2 : own;
     double library = flops / tn_profile_gflops(r->gemm, r->n_gemm, flops);

@@ -143,8 +143,7 @@ static const char *wrong_value(const fu_ctx *c, const fu_prog *p, int id)
         if (v->stride[a] && !(v->vary >> a & 1) && v->kind != FU_REDUCE && p->extent[a] > 1)
             return "a stride along an atom the value does not change with";
     switch (v->kind) {
-    case FU_NUMBER:
-        return v->n_arg ? "a number with operands" : NULL;
+    case FU_NUMBER: return v->n_arg ? "a number with operands" : NULL;
     case FU_SCALAR:
         return v->n_arg || v->slot < c->n_node || v->slot >= c->n_node + c->n_leaf
                    ? "a run-time number that is no leaf"
@@ -162,20 +161,15 @@ static const char *wrong_value(const fu_ctx *c, const fu_prog *p, int id)
         if (!p->value[v->arg[0]].extent) return NULL;
         return wrong_address(c, p, v->slot, v->offset, v->stride, v->vary,
                              v->pick * (p->value[v->arg[0]].extent - 1));
-    case FU_OP:
-        return wrong_op(p, v);
-    case FU_REDUCE:
-        return wrong_reduction(p, v);
-    case FU_GIVEN:
-        return v->n_arg || v->slot >= 0 ? "what is given, with operands" : NULL;
-    case FU_IOTA:
-        return v->n_arg ? "a position with operands" : NULL;
+    case FU_OP: return wrong_op(p, v);
+    case FU_REDUCE: return wrong_reduction(p, v);
+    case FU_GIVEN: return v->n_arg || v->slot >= 0 ? "what is given, with operands" : NULL;
+    case FU_IOTA: return v->n_arg ? "a position with operands" : NULL;
     case FU_RANDOM:
         return v->slot < 0 || v->slot >= c->n_node || c->node[v->slot].kind != TN_KIND_RANDOM
                    ? "a draw that no node asked for"
                    : NULL;
-    case FU_INDEX:
-        return v->n_arg != 1 || v->extent < 0 ? "an index of no or too many operands" : NULL;
+    case FU_INDEX: return v->n_arg != 1 || v->extent < 0 ? "an index of no or too many operands" : NULL;
     }
     return "a value of no kind";
 }
@@ -285,10 +279,8 @@ static const char *wrong_form(const fu_prog *p)
     if ((p->red | p->cross) & ~fu_all_atoms(p) || p->red & p->cross)
         return "reduced atoms that are not there";
     switch (p->form) {
-    case FU_POINTWISE:
-        return p->red ? "reduces, and its loops do not" : NULL;
-    case FU_ROW:
-        return p->red >> vec & 1 ? NULL : "a row that is not reduced along the vector";
+    case FU_POINTWISE: return p->red ? "reduces, and its loops do not" : NULL;
+    case FU_ROW: return p->red >> vec & 1 ? NULL : "a row that is not reduced along the vector";
     case FU_COLUMN:
         return p->red && !(p->red >> vec & 1) ? NULL : "a column that is reduced along the vector";
     }

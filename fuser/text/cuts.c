@@ -22,10 +22,7 @@
 #include "nest.h"
 
 /* n / by, rounded up; by > 0. */
-static int64_t over(int64_t n, int64_t by)
-{
-    return n >= 0 ? (n + by - 1) / by : -(-n / by);
-}
+static int64_t over(int64_t n, int64_t by) { return n >= 0 ? (n + by - 1) / by : -(-n / by); }
 
 /* The atom that test v follows alone, and the places [*from, *to) along it where it is true; -1: v is no such
  * test. */
@@ -147,17 +144,8 @@ bool fu_find_cuts(const fu_prog *p, fu_cuts *c)
     return most >= 0 && cut_along(p, most, c); /* one test alone compilers take out of the loop */
 }
 
-int fu_known(const fu_em *e, int id)
-{
-    return e->cut ? known(e->p, e->cut, id) : -1;
-}
+int fu_known(const fu_em *e, int id) { return e->cut ? known(e->p, e->cut, id) : -1; }
 
-int fu_settled(const fu_em *e, int id)
-{
-    return e->cut ? settled(e->p, e->cut, id) : id;
-}
+int fu_settled(const fu_em *e, int id) { return e->cut ? settled(e->p, e->cut, id) : id; }
 
-bool fu_never(const fu_em *e, const fu_store *s)
-{
-    return s->mask >= 0 && !fu_known(e, s->mask);
-}
+bool fu_never(const fu_em *e, const fu_store *s) { return s->mask >= 0 && !fu_known(e, s->mask); }

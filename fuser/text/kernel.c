@@ -150,15 +150,9 @@ static void write_item(fu_em *e, const int *scratch)
     vector_range(e, tiles, &r);
     if (p->split) part_range(e, part_dim, &r);
     switch (p->form) {
-    case FU_POINTWISE:
-        fu_nest_pointwise(e, &r);
-        break;
-    case FU_ROW:
-        fu_nest_row(e, &r, scratch);
-        break;
-    case FU_COLUMN:
-        fu_nest_column(e, &r, scratch);
-        break;
+    case FU_POINTWISE: fu_nest_pointwise(e, &r); break;
+    case FU_ROW: fu_nest_row(e, &r, scratch); break;
+    case FU_COLUMN: fu_nest_column(e, &r, scratch); break;
     }
     fu_scope_close(e);
     if (!p->cross) return;

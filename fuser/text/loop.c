@@ -463,10 +463,7 @@ void fu_put_partials(fu_em *e, const int *scratch, const char *tail)
 
 /* A sum of f32 that is carried in f64 takes the rows of a block together in f32, which errs little and is
  * converted once; what is combined from partial results stays in f64. */
-static bool by_blocks(const fu_prog *p, const fu_value *v)
-{
-    return v->wide && !p->second;
-}
+static bool by_blocks(const fu_prog *p, const fu_value *v) { return v->wide && !p->second; }
 
 /* Several rows for one element: their contributions meet in a variable. */
 static void unrolled_body(fu_em *e, const fu_loop *l, fu_lane *lane)

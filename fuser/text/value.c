@@ -80,10 +80,7 @@ int fu_scalar(fu_em *e, int slot, int what)
     return s->n_scalar++;
 }
 
-const char *fu_type(const fu_em *e, tn_dtype d)
-{
-    return e->lang->type[d];
-}
+const char *fu_type(const fu_em *e, tn_dtype d) { return e->lang->type[d]; }
 
 void fu_index(const fu_em *e, const int64_t *stride, uint32_t which, char *out, size_t n)
 {
@@ -266,10 +263,8 @@ static bool has_digits(const fu_em *e, int id, tn_dtype d, int deep)
     case TN_OP_neg:
     case TN_OP_abs:
     case TN_OP_maximum:
-    case TN_OP_minimum:
-        break;
-    default:
-        return false;
+    case TN_OP_minimum: break;
+    default: return false;
     }
     if (v->op == TN_OP_cast && !tn_dtype_is_float(v->from)) return v->from == TN_BOOL;
     for (int k = v->op == TN_OP_where; k < v->n_arg; k++)
@@ -343,34 +338,23 @@ static bool transparent(const fu_em *e, const fu_value *v)
 {
     if (v->kind != FU_OP) return false;
     switch (v->op) {
-    case TN_OP_contiguous:
-        return true;
-    case TN_OP_cast:
-        return fu_compute_dtype(v->dtype) == fu_compute_dtype(v->from) && !is_rounded(e, v);
+    case TN_OP_contiguous: return true;
+    case TN_OP_cast: return fu_compute_dtype(v->dtype) == fu_compute_dtype(v->from) && !is_rounded(e, v);
     case TN_OP_floor:
     case TN_OP_ceil:
     case TN_OP_round:
-    case TN_OP_trunc:
-        return !tn_dtype_is_float(v->from);
-    default:
-        return false;
+    case TN_OP_trunc: return !tn_dtype_is_float(v->from);
+    default: return false;
     }
 }
 
 static void given_text(const fu_em *e, fu_gift what, char *out, size_t n)
 {
     switch (what) {
-    case FU_ELEMENT:
-        snprintf(out, n, e->lang->element, fu_vec(e->p));
-        return;
-    case FU_COUNT:
-        snprintf(out, n, "(float)count");
-        return;
-    case FU_MEAN:
-        snprintf(out, n, "mean");
-        return;
-    case FU_M2:
-        snprintf(out, n, "m2");
+    case FU_ELEMENT: snprintf(out, n, e->lang->element, fu_vec(e->p)); return;
+    case FU_COUNT: snprintf(out, n, "(float)count"); return;
+    case FU_MEAN: snprintf(out, n, "mean"); return;
+    case FU_M2: snprintf(out, n, "m2");
     }
 }
 
@@ -468,23 +452,15 @@ const char *fu_ask(fu_em *e, int id)
     }
     if (transparent(e, v)) return fu_ask(e, v->arg[0]);
     switch (v->kind) {
-    case FU_SCALAR:
-        ask_scalar(e, id);
-        break;
-    case FU_LOAD:
-        ask_load(e, id);
-        break;
+    case FU_SCALAR: ask_scalar(e, id); break;
+    case FU_LOAD: ask_load(e, id); break;
     case FU_INSIDE:
         place(e, v->stride, v->shift, at, sizeof at);
         snprintf(s, sizeof s, "(uint64_t)(%s) < %lld", at, (long long)v->extent);
         define(e, id, s);
         break;
-    case FU_INDEX:
-        ask_index(e, id);
-        break;
-    case FU_PICK:
-        ask_pick(e, id);
-        break;
+    case FU_INDEX: ask_index(e, id); break;
+    case FU_PICK: ask_pick(e, id); break;
     case FU_GIVEN:
         given_text(e, v->given, s, sizeof s);
         define(e, id, s);
@@ -494,16 +470,10 @@ const char *fu_ask(fu_em *e, int id)
         snprintf(s, sizeof s, "(%s)(%s)", fu_type(e, v->dtype), at);
         define(e, id, s);
         break;
-    case FU_RANDOM:
-        ask_random(e, id);
-        break;
-    case FU_OP:
-        ask_op(e, id);
-        break;
+    case FU_RANDOM: ask_random(e, id); break;
+    case FU_OP: ask_op(e, id); break;
     case FU_REDUCE: /* asked for before its phase is over: a mistake of the schedule */
-    case FU_NUMBER:
-        e->t.failed = TN_E_INTERNAL;
-        break;
+    case FU_NUMBER: e->t.failed = TN_E_INTERNAL; break;
     }
     return v->name;
 }

@@ -6,10 +6,7 @@
 
 static int check_required(tn_session *s, const tn_flush_scratch *f, const tn_plan *p);
 
-static tn_require *newest(tn_session *s)
-{
-    return &s->explain->require[s->explain->n_require - 1];
-}
+static tn_require *newest(tn_session *s) { return &s->explain->require[s->explain->n_require - 1]; }
 
 /* The id of the next node, also in a step that repeats the one before. */
 static uint32_t next_id(const tn_session *s)

@@ -98,17 +98,14 @@ static tn_nccl_result launch_job(nccl *n, const tn_comm_job *j, tn_nccl_stream s
     tn_fault *fault = j->out;
     tn_nccl_result r;
     switch (j->kind) {
-    case TN_COMM_MEAN:
-        return n->api.ncclAllReduce(j->in, j->out, j->n, type_of(j), TN_NCCL_AVG, n->comm, s);
-    case TN_COMM_BROADCAST:
-        return n->api.ncclBroadcast(j->out, j->out, j->n, TN_NCCL_BYTE, 0, n->comm, s);
+    case TN_COMM_MEAN: return n->api.ncclAllReduce(j->in, j->out, j->n, type_of(j), TN_NCCL_AVG, n->comm, s);
+    case TN_COMM_BROADCAST: return n->api.ncclBroadcast(j->out, j->out, j->n, TN_NCCL_BYTE, 0, n->comm, s);
     case TN_COMM_MERGE: /* where one rank has a fault it is that; all ranks run the same plan */
         r = n->api.ncclAllReduce(fault, fault, 2, TN_NCCL_I32, TN_NCCL_MAX, n->comm, s);
         return r ? r
                  : n->api.ncclAllReduce(&fault->value, &fault->value, 1, TN_NCCL_I64, TN_NCCL_SUM, n->comm,
                                         s);
-    default:
-        return launch_parts(n, j, s);
+    default: return launch_parts(n, j, s);
     }
 }
 
@@ -133,10 +130,7 @@ static int start(nccl *n, const tn_comm_job *job, const tn_nccl_id *id)
     return -1;
 }
 
-static int begin(tn_comm *c, const tn_comm_job *job)
-{
-    return start((nccl *)c, job, NULL);
-}
+static int begin(tn_comm *c, const tn_comm_job *job) { return start((nccl *)c, job, NULL); }
 
 static int wait_for_all(tn_comm *c)
 {

@@ -20,20 +20,11 @@ static int burnt(void)
     return 0;
 }
 
-void *tn_malloc(size_t bytes)
-{
-    return burnt() ? NULL : malloc(bytes ? bytes : 1);
-}
+void *tn_malloc(size_t bytes) { return burnt() ? NULL : malloc(bytes ? bytes : 1); }
 
-void *tn_calloc(size_t n, size_t size)
-{
-    return burnt() ? NULL : calloc(n ? n : 1, size ? size : 1);
-}
+void *tn_calloc(size_t n, size_t size) { return burnt() ? NULL : calloc(n ? n : 1, size ? size : 1); }
 
-void *tn_realloc(void *p, size_t bytes)
-{
-    return burnt() ? NULL : realloc(p, bytes ? bytes : 1);
-}
+void *tn_realloc(void *p, size_t bytes) { return burnt() ? NULL : realloc(p, bytes ? bytes : 1); }
 
 bool tn_grow(void *array, int *cap, int64_t n, size_t size)
 {
@@ -61,17 +52,8 @@ char *tn_strdup(const char *s)
     return p ? memcpy(p, s, n) : NULL;
 }
 
-void tn_free_mem(void *p)
-{
-    free(p);
-}
+void tn_free_mem(void *p) { free(p); }
 
-void tn_alloc_fail_after(long n)
-{
-    atomic_store(&fuse, n);
-}
+void tn_alloc_fail_after(long n) { atomic_store(&fuse, n); }
 
-long tn_alloc_count(void)
-{
-    return atomic_load(&count);
-}
+long tn_alloc_count(void) { return atomic_load(&count); }

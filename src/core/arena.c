@@ -59,10 +59,7 @@ char *tn_arena_strdup(tn_arena *a, const char *s)
     return p ? memcpy(p, s, n) : NULL;
 }
 
-tn_arena_mark tn_arena_here(const tn_arena *a)
-{
-    return (tn_arena_mark){a->now, a->now ? a->now->used : 0};
-}
+tn_arena_mark tn_arena_here(const tn_arena *a) { return (tn_arena_mark){a->now, a->now ? a->now->used : 0}; }
 
 void tn_arena_back_to(tn_arena *a, tn_arena_mark m)
 {
@@ -74,10 +71,7 @@ void tn_arena_back_to(tn_arena *a, tn_arena_mark m)
     }
 }
 
-void tn_arena_reset(tn_arena *a)
-{
-    tn_arena_back_to(a, (tn_arena_mark){NULL, 0});
-}
+void tn_arena_reset(tn_arena *a) { tn_arena_back_to(a, (tn_arena_mark){NULL, 0}); }
 
 void tn_arena_free(tn_arena *a)
 {

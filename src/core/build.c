@@ -4,10 +4,7 @@
 
 #include <string.h>
 
-static tn_graph *graph_of(const tn_tensor *x)
-{
-    return x->graph;
-}
+static tn_graph *graph_of(const tn_tensor *x) { return x->graph; }
 
 int tn_axis(tn_graph *g, const tn_tensor *x, int axis)
 {
@@ -38,15 +35,9 @@ bool tn_broadcast_shape(int na, const int64_t *a, int nb, const int64_t *b, int 
 
 /* ---- numbers ---- */
 
-static bool is_number(const tn_tensor *x)
-{
-    return tn_kind_of(x) == TN_KIND_NUMBER;
-}
+static bool is_number(const tn_tensor *x) { return tn_kind_of(x) == TN_KIND_NUMBER; }
 
-static bool is_weak(const tn_tensor *x)
-{
-    return is_number(x) && x->attr->weak;
-}
+static bool is_weak(const tn_tensor *x) { return is_number(x) && x->attr->weak; }
 
 tn_tensor *tn_mk_iota(tn_graph *g, int axis, int ndim, const int64_t *shape, tn_dtype dtype)
 {
@@ -65,10 +56,7 @@ static int join(int have, tn_tensor *x)
 }
 
 /* 0 bool, 1 integer, 2 floating */
-static int category(int d)
-{
-    return d == TN_BOOL ? 0 : tn_dtype_is_float((tn_dtype)d) ? 2 : 1;
-}
+static int category(int d) { return d == TN_BOOL ? 0 : tn_dtype_is_float((tn_dtype)d) ? 2 : 1; }
 
 tn_dtype tn_common_dtype(int n, tn_tensor *const *x)
 {
@@ -118,15 +106,9 @@ static tn_tensor *eltwise(tn_op op, int n, tn_tensor *const *operand)
     return tn_node_new(g, op, o->type == TN_TYPE_TEST ? TN_BOOL : d, ndim, shape, n, in);
 }
 
-tn_tensor *tn_mk1(tn_op op, tn_tensor *x)
-{
-    return eltwise(op, 1, &x);
-}
+tn_tensor *tn_mk1(tn_op op, tn_tensor *x) { return eltwise(op, 1, &x); }
 
-tn_tensor *tn_mk2(tn_op op, tn_tensor *x, tn_tensor *y)
-{
-    return eltwise(op, 2, (tn_tensor *[]){x, y});
-}
+tn_tensor *tn_mk2(tn_op op, tn_tensor *x, tn_tensor *y) { return eltwise(op, 2, (tn_tensor *[]){x, y}); }
 
 tn_tensor *tn_mk3(tn_op op, tn_tensor *x, tn_tensor *y, tn_tensor *z)
 {

@@ -1,15 +1,9 @@
 /* build_number.c - numbers as nodes, and a value of another dtype: a number is converted here and now. */
 #include "build.h"
 
-tn_number tn_number_f(double v)
-{
-    return (tn_number){v, 0, false};
-}
+tn_number tn_number_f(double v) { return (tn_number){v, 0, false}; }
 
-tn_number tn_number_i(int64_t v)
-{
-    return (tn_number){(double)v, v, true};
-}
+tn_number tn_number_i(int64_t v) { return (tn_number){(double)v, v, true}; }
 
 tn_tensor *tn_mk_typed(tn_graph *g, tn_op op, tn_number v, tn_dtype dtype)
 {
@@ -33,10 +27,7 @@ tn_tensor *tn_mk_num(tn_graph *g, double v)
     return weak(g, TN_OP_constant, (tn_number){v, whole ? (int64_t)v : 0, whole});
 }
 
-tn_tensor *tn_mk_scalar(tn_graph *g, tn_number v)
-{
-    return weak(g, TN_OP_scalar, v);
-}
+tn_tensor *tn_mk_scalar(tn_graph *g, tn_number v) { return weak(g, TN_OP_scalar, v); }
 
 tn_tensor *tn_mk_cast(tn_tensor *x, tn_dtype dtype)
 {

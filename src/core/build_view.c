@@ -218,7 +218,4 @@ tn_tensor *tn_mk_contiguous(tn_tensor *x)
     return tn_node_new(x->graph, TN_OP_contiguous, x->dtype, x->ndim, x->shape, 1, &x);
 }
 
-tn_tensor *tn_mk_dense(tn_tensor *x)
-{
-    return !x || tn_node_is_dense(x) ? x : tn_mk_contiguous(x);
-}
+tn_tensor *tn_mk_dense(tn_tensor *x) { return !x || tn_node_is_dense(x) ? x : tn_mk_contiguous(x); }

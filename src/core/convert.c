@@ -68,10 +68,7 @@ static void store_f64(void *p, tn_dtype d, size_t i, double v)
         store_i64(p, d, i, tn_f64_to_i64(v));
 }
 
-static bool whole(tn_dtype d)
-{
-    return !tn_dtype_is_float(d);
-}
+static bool whole(tn_dtype d) { return !tn_dtype_is_float(d); }
 
 void tn_convert(void *dst, tn_dtype to, const void *src, tn_dtype from, size_t n)
 {

@@ -13,35 +13,17 @@ static const struct {
 #undef TN_X
 };
 
-static bool valid(tn_dtype d)
-{
-    return (unsigned)d < TN_DTYPE_COUNT;
-}
+static bool valid(tn_dtype d) { return (unsigned)d < TN_DTYPE_COUNT; }
 
-const char *tn_dtype_name(tn_dtype d)
-{
-    return valid(d) ? info[d].name : "none";
-}
+const char *tn_dtype_name(tn_dtype d) { return valid(d) ? info[d].name : "none"; }
 
-size_t tn_dtype_size(tn_dtype d)
-{
-    return valid(d) ? info[d].size : 0;
-}
+size_t tn_dtype_size(tn_dtype d) { return valid(d) ? info[d].size : 0; }
 
-bool tn_dtype_is_float(tn_dtype d)
-{
-    return d == TN_F32 || d == TN_F64 || d == TN_F16 || d == TN_BF16;
-}
+bool tn_dtype_is_float(tn_dtype d) { return d == TN_F32 || d == TN_F64 || d == TN_F16 || d == TN_BF16; }
 
-bool tn_dtype_is_half(tn_dtype d)
-{
-    return d == TN_F16 || d == TN_BF16;
-}
+bool tn_dtype_is_half(tn_dtype d) { return d == TN_F16 || d == TN_BF16; }
 
-bool tn_dtype_is_int(tn_dtype d)
-{
-    return d == TN_I32 || d == TN_I64 || d == TN_U8;
-}
+bool tn_dtype_is_int(tn_dtype d) { return d == TN_I32 || d == TN_I64 || d == TN_U8; }
 
 /* PyTorch's table: a floating type wins over any integer; f16 with bf16 gives f32; integers widen (u8 is the
  * narrowest here, so no signed/unsigned case needs a wider third type); bool is below everything. */
@@ -54,10 +36,7 @@ tn_dtype tn_dtype_promote(tn_dtype a, tn_dtype b)
     return rank[a] > rank[b] ? a : b;
 }
 
-tn_dtype tn_dtype_widest(tn_dtype d)
-{
-    return tn_dtype_is_int(d) ? TN_I64 : TN_F64;
-}
+tn_dtype tn_dtype_widest(tn_dtype d) { return tn_dtype_is_int(d) ? TN_I64 : TN_F64; }
 
 tn_dtype tn_dtype_accumulator(tn_dtype d)
 {
@@ -107,10 +86,7 @@ uint16_t tn_f32_to_bf16(float x)
     return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-float tn_bf16_to_f32(uint16_t h)
-{
-    return float_of((uint32_t)h << 16);
-}
+float tn_bf16_to_f32(uint16_t h) { return float_of((uint32_t)h << 16); }
 
 bool tn_dtype_holds(tn_dtype d, double v)
 {

@@ -212,8 +212,7 @@ const char *tn_stale_text(const tn_tensor *handle)
     case TN_WAS_OF_SCOPE:
         return "was made between tn_scope_begin and tn_scope_end, and used after that; what tn_keep makes of "
                "it stays";
-    case TN_WAS_OF_STEP:
-        break;
+    case TN_WAS_OF_STEP: break;
     }
     return "was used after its step ended; what tn_keep makes of it stays";
 }

@@ -395,15 +395,9 @@ static inline tn_together tn_together_of(const tn_tensor *n) /* of kind RANKS */
     return n->op == TN_OP_ranks_scatter ? TN_SCATTER : n->op == TN_OP_ranks_gather ? TN_GATHER : TN_MEAN;
 }
 
-static inline tn_kind tn_kind_of(const tn_tensor *n)
-{
-    return tn_op_get(n->op)->kind;
-}
+static inline tn_kind tn_kind_of(const tn_tensor *n) { return tn_op_get(n->op)->kind; }
 /* Every element of x is one number, which stands in no memory. */
-static inline bool tn_is_number(const tn_tensor *x)
-{
-    return tn_kind_of(x->base) == TN_KIND_NUMBER;
-}
+static inline bool tn_is_number(const tn_tensor *x) { return tn_kind_of(x->base) == TN_KIND_NUMBER; }
 int64_t tn_node_numel(const tn_tensor *n);
 bool tn_node_is_dense(const tn_tensor *n); /* row-major without gaps */
 /* True where the number of elements, and of their bytes in any dtype, fits the integers that count them. */

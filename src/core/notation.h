@@ -24,15 +24,9 @@ static inline tn_tensor *narrow(tn_tensor *y, tn_dtype d)
 }
 
 #define TN_NOTATION1(name)                                                                                   \
-    static inline tn_tensor *name(tn_tensor *x)                                                              \
-    {                                                                                                        \
-        return tn_mk1(TN_OP_##name, x);                                                                      \
-    }
+    static inline tn_tensor *name(tn_tensor *x) { return tn_mk1(TN_OP_##name, x); }
 #define TN_NOTATION2(name)                                                                                   \
-    static inline tn_tensor *name(tn_tensor *x, tn_tensor *y)                                                \
-    {                                                                                                        \
-        return tn_mk2(TN_OP_##name, x, y);                                                                   \
-    }
+    static inline tn_tensor *name(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_##name, x, y); }
 TN_NOTATION1(neg)
 TN_NOTATION1(sign)
 TN_NOTATION1(square)

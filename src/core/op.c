@@ -29,10 +29,7 @@ static const tn_op_info table[TN_OP_COUNT] = {
 #include "ops.def"
 };
 
-const tn_op_info *tn_op_get(tn_op op)
-{
-    return &table[op];
-}
+const tn_op_info *tn_op_get(tn_op op) { return &table[op]; }
 
 /* Returns true where `text`, C source, uses the identifier `word`. */
 static bool uses(const char *text, const char *word)
@@ -56,29 +53,17 @@ static unsigned eltwise_needs(const tn_op_info *o)
     return needs;
 }
 
-static unsigned derive_needs(tn_op op)
-{
-    switch (op) {
-#define TN_ROW(id, ...) case TN_OP_##id:
+/* Those of elementwise ones are derived once: the answer is asked for at every node of every step. */
+static unsigned needs_of[TN_OP_COUNT] = {
+#define TN_OTHER(id, k, n, needs, ...) [TN_OP_##id] = TN_NEEDS_##needs,
 #include "ops.def"
-        return eltwise_needs(&table[op]);
-#define TN_OTHER(id, k, n, needs, ...)                                                                       \
-    case TN_OP_##id:                                                                                         \
-        return TN_NEEDS_##needs;
-#include "ops.def"
-    case TN_OP_COUNT:
-        break;
-    }
-    return 0;
-}
-
-/* Derived once: the answer is asked for at every node of every step. */
-static unsigned needs_of[TN_OP_COUNT];
+};
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void fill(void)
 {
-    for (int i = 0; i < TN_OP_COUNT; i++) needs_of[i] = derive_needs((tn_op)i);
+    for (int i = 0; i < TN_OP_COUNT; i++)
+        if (table[i].kind == TN_KIND_ELTWISE) needs_of[i] = eltwise_needs(&table[i]);
 }
 
 unsigned tn_op_needs(tn_op op)

@@ -98,10 +98,7 @@ const char *tn_setting(const char *name)
     return text && *text ? text : NULL;
 }
 
-bool tn_setting_is_foreign(void)
-{
-    return getauxval(AT_SECURE) != 0;
-}
+bool tn_setting_is_foreign(void) { return getauxval(AT_SECURE) != 0; }
 
 tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user), void *user)
 {

@@ -135,10 +135,7 @@ tn_storage *tn_storage_window(tn_storage *whole, size_t offset, size_t bytes)
     return b;
 }
 
-void tn_storage_retain(tn_storage *b)
-{
-    b->refs++;
-}
+void tn_storage_retain(tn_storage *b) { b->refs++; }
 
 void tn_storage_release(tn_storage *b)
 {
@@ -149,10 +146,7 @@ void tn_storage_release(tn_storage *b)
     tn_free_mem(b);
 }
 
-int64_t tn_node_numel(const tn_tensor *n)
-{
-    return tn_extent(n->shape, 0, n->ndim);
-}
+int64_t tn_node_numel(const tn_tensor *n) { return tn_extent(n->shape, 0, n->ndim); }
 
 int64_t tn_extent(const int64_t *shape, int from, int to)
 {
@@ -186,7 +180,4 @@ tn_dtype tn_stored_dtype(const tn_graph *g, tn_dtype d)
     return g->device && g->device->is_reference ? tn_dtype_widest(d) : d;
 }
 
-size_t tn_elem_size(const tn_graph *g, tn_dtype d)
-{
-    return tn_dtype_size(tn_stored_dtype(g, d));
-}
+size_t tn_elem_size(const tn_graph *g, tn_dtype d) { return tn_dtype_size(tn_stored_dtype(g, d)); }

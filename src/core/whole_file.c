@@ -217,10 +217,7 @@ void tn_whole_drop(tn_whole_file *w)
     done(w);
 }
 
-const char *tn_whole_why(int why)
-{
-    return why == EINVAL ? "not a regular file" : strerror(why);
-}
+const char *tn_whole_why(int why) { return why == EINVAL ? "not a regular file" : strerror(why); }
 
 int tn_write_whole(const char *path, int (*write)(FILE *f, void *user), void *user, const char **why)
 {

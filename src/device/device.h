@@ -49,8 +49,8 @@ typedef struct tn_target {
     int max_threads;      /* threads that one of them can hold, */
     int64_t shared_bytes; /* and shared memory that one block can have without asking for more, */
     int64_t shared_most;  /* and when it asks (tn_grid.shared) */
-    bool wgmma;           /* GPU: it has products of warpgroups, and kernels are compiled for it alone (sm_90a) */
-    bool tf32;            /* products of f32 may round their operands to TF32 */
+    bool wgmma; /* GPU: it has products of warpgroups, and kernels are compiled for it alone (sm_90a) */
+    bool tf32;  /* products of f32 may round their operands to TF32 */
     const struct fu_tuned
         *tuned; /* tiles that were found fastest (fuser/loops/conv_tile.h); NULL: the model's */
     const struct tn_target_profile *profile; /* how fast it is (profile.h); NULL: as the reference */
@@ -96,8 +96,8 @@ typedef struct tn_gemm {
     tn_epilogue epilogue;
     /* What goes on with A * B instead of its being written, handed each part as soon as it is done
      * (tn_tile), by threads at once; rows are counted through all entries of the batch. Then there are no c,
-     * bias and epilogue, and k is at least 1; of 16 bits the sums are handed over as they are, in f32. NULL: C
-     * is written. */
+     * bias and epilogue, and k is at least 1; of 16 bits the sums are handed over as they are, in f32. NULL:
+     * C is written. */
     tn_kernel *then;
     const tn_args *args; /* for it */
     /* Not 0: several products of this run have this B and the same number, and a device may keep for the next
@@ -128,7 +128,7 @@ typedef int tn_launch_told(void *user, const tn_source *src, const tn_cuda_args 
 
 typedef struct tn_device_stats {
     uint64_t launches, library_calls, copies; /* since open */
-    uint64_t recorded, replays;                         /* recordings made, and run again */
+    uint64_t recorded, replays;               /* recordings made, and run again */
     uint64_t compiled, cache_hits;
     size_t bytes_now, bytes_peak; /* handed out by alloc and not given back */
 } tn_device_stats;

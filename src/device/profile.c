@@ -61,10 +61,7 @@ static double between(double a, double b, double x)
     return x <= a ? 0 : x >= b ? 1 : log(x / a) / log(b / a);
 }
 
-static double mix(double a, double b, double at)
-{
-    return exp(log(a) + at * (log(b) - log(a)));
-}
+static double mix(double a, double b, double at) { return exp(log(a) + at * (log(b) - log(a))); }
 
 tn_profile_band tn_profile_at(const tn_target_profile *p, double bytes)
 {

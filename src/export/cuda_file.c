@@ -90,10 +90,7 @@ void ex_cuda_header(const tn_export *x, tn_growing *t)
 
 /* ---- kernels of one thread ---- */
 
-static bool has_state(const tn_export *x)
-{
-    return x->draws || x->n_power || x->save.n || x->trains;
-}
+static bool has_state(const tn_export *x) { return x->draws || x->n_power || x->save.n || x->trains; }
 
 static void put_state(const tn_export *x, tn_growing *t)
 {

@@ -3,15 +3,11 @@
  */
 #include "export.h"
 
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-size_t ex_elems(const ex_region *r)
-{
-    return r->bytes / tn_dtype_size(r->dtype);
-}
+size_t ex_elems(const ex_region *r) { return r->bytes / tn_dtype_size(r->dtype); }
 
 bool ex_begins_as_zero(const ex_region *r)
 {
@@ -22,10 +18,7 @@ bool ex_begins_as_zero(const ex_region *r)
     return true;
 }
 
-size_t ex_scratch_bytes(const tn_export *x)
-{
-    return x->arena_bytes + x->shared_bytes + x->room_bytes;
-}
+size_t ex_scratch_bytes(const tn_export *x) { return x->arena_bytes + x->shared_bytes + x->room_bytes; }
 
 void ex_add_up(const tn_export *x, double *constants, double *state)
 {
@@ -76,10 +69,7 @@ void ex_put_parameters(const tn_export *x, tn_growing *t)
     tn_put(t, "%s", ex_stream(x));
 }
 
-const char *ex_action(const tn_export *x)
-{
-    return x->trains ? "step" : "forward";
-}
+const char *ex_action(const tn_export *x) { return x->trains ? "step" : "forward"; }
 
 /* ---- values ---- */
 
@@ -103,25 +93,13 @@ static void value_text(const ex_region *r, size_t i, char s[VALUE])
         return;
     }
     switch (r->dtype) {
-    case TN_F32:
-        f32_text(((const float *)r->data)[i], s);
-        break;
-    case TN_F64:
-        tn_snprintf(s, VALUE, "%.17g", ((const double *)r->data)[i]);
-        break;
-    case TN_I32:
-        snprintf(s, VALUE, "%ld", (long)((const int32_t *)r->data)[i]);
-        break;
-    case TN_I64:
-        snprintf(s, VALUE, "%lldLL", (long long)((const int64_t *)r->data)[i]);
-        break;
+    case TN_F32: f32_text(((const float *)r->data)[i], s); break;
+    case TN_F64: tn_snprintf(s, VALUE, "%.17g", ((const double *)r->data)[i]); break;
+    case TN_I32: snprintf(s, VALUE, "%ld", (long)((const int32_t *)r->data)[i]); break;
+    case TN_I64: snprintf(s, VALUE, "%lldLL", (long long)((const int64_t *)r->data)[i]); break;
     case TN_F16:
-    case TN_BF16:
-        snprintf(s, VALUE, "%u", ((const uint16_t *)r->data)[i]);
-        break;
-    default:
-        snprintf(s, VALUE, "%d", ((const uint8_t *)r->data)[i]);
-        break;
+    case TN_BF16: snprintf(s, VALUE, "%u", ((const uint16_t *)r->data)[i]); break;
+    default: snprintf(s, VALUE, "%d", ((const uint8_t *)r->data)[i]); break;
     }
 }
 

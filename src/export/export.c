@@ -325,15 +325,9 @@ static int mark(tn_tensor *t, const char *name, bool out)
     return TN_OK;
 }
 
-int tn_export_input(tn_tensor *x, const char *name)
-{
-    return mark(x, name, false);
-}
+int tn_export_input(tn_tensor *x, const char *name) { return mark(x, name, false); }
 
-int tn_export_output(tn_tensor *x, const char *name)
-{
-    return mark(x, name, true);
-}
+int tn_export_output(tn_tensor *x, const char *name) { return mark(x, name, true); }
 
 void tn_export_number(tn_tensor *t, bool rate, double base, double exponent, double count)
 {

@@ -114,10 +114,7 @@ typedef struct tn_export {
     int n_slot;
 } tn_export;
 
-static inline bool ex_is_word(char c) /* of C */
-{
-    return isalnum((unsigned char)c) || c == '_';
-}
+static inline bool ex_is_word(char c) /* of C */ { return isalnum((unsigned char)c) || c == '_'; }
 
 /* ---- fail.c ---- */
 /* Sets x->status and the error of the session. */

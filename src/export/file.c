@@ -8,10 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *result(const tn_export *x)
-{
-    return x->returned >= 0 ? "float" : "int";
-}
+static const char *result(const tn_export *x) { return x->returned >= 0 ? "float" : "int"; }
 
 /* ---- the header ---- */
 

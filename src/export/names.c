@@ -3,10 +3,7 @@
  */
 #include "export.h"
 
-const char *ex_stream(const tn_export *x)
-{
-    return x->cuda ? ", cudaStream_t stream" : "";
-}
+const char *ex_stream(const tn_export *x) { return x->cuda ? ", cudaStream_t stream" : ""; }
 
 static void put_entry(const tn_export *x, tn_growing *t, const tn_tensor *p)
 {

@@ -256,21 +256,13 @@ int ex_write_step(tn_export *x)
         ex_put_calls(x, st, &calls);
         tn_put(&calls, " */\n");
         switch (st->kind) {
-        case TN_STEP_KERNEL:
-            (x->cuda ? ex_cuda_step : write_kernel)(x, st, &calls);
-            break;
-        case TN_STEP_GEMM:
-            (x->cuda ? ex_cuda_step : write_gemm)(x, st, &calls);
-            break;
-        case TN_STEP_CONV:
-            (x->cuda ? ex_cuda_step : write_conv)(x, st, &calls);
-            break;
+        case TN_STEP_KERNEL: (x->cuda ? ex_cuda_step : write_kernel)(x, st, &calls); break;
+        case TN_STEP_GEMM: (x->cuda ? ex_cuda_step : write_gemm)(x, st, &calls); break;
+        case TN_STEP_CONV: (x->cuda ? ex_cuda_step : write_conv)(x, st, &calls); break;
         case TN_STEP_RANKS:
             ex_fail(x, TN_E_UNSUPPORTED, "%s is done by several ranks together", st->name);
             break;
-        case TN_STEP_HOST:
-            ex_fail(x, TN_E_UNSUPPORTED, "%s is a function of the program", st->name);
-            break;
+        case TN_STEP_HOST: ex_fail(x, TN_E_UNSUPPORTED, "%s is a function of the program", st->name); break;
         }
         if (!x->cuda) tn_put(&x->table, " *   %-40s %10lld bytes\n", st->name, (long long)st->bytes);
     }

@@ -123,9 +123,7 @@ static const char *var_of(tn_export *x, int slot)
         tn_put(&x->step, "    const %s *const %s = %s + %zu;", type, v, x->mark[p->index].name,
                p->offset / (size_t)size);
         break;
-    case EX_NOWHERE:
-        ex_fail(x, TN_E_INTERNAL, "'%s' lies nowhere", v);
-        break;
+    case EX_NOWHERE: ex_fail(x, TN_E_INTERNAL, "'%s' lies nowhere", v); break;
     }
     tn_put(&x->step, " /* %s%s%s */\n", shape, *shape && *where ? " " : "", where);
     return v;

@@ -65,8 +65,7 @@ static bool is_weight(const tn_step *st, int k, ex_region *as)
         return k == 1 && st->conv.pass == TN_CONV_FORWARD && st->conv.dtype == TN_F32 && !st->offset[k];
     case TN_STEP_KERNEL:
     case TN_STEP_HOST:
-    case TN_STEP_RANKS:
-        break;
+    case TN_STEP_RANKS: break;
     }
     return false;
 }
@@ -94,14 +93,11 @@ static void look_at(tn_export *x, const tn_step *st, int k)
 static float rounded(tn_export_weights form, float w, float scale, void *code, int64_t i)
 {
     switch (form) {
-    case TN_EXPORT_F16:
-        return tn_f16_to_f32(((uint16_t *)code)[i] = tn_f32_to_f16(w));
-    case TN_EXPORT_BF16:
-        return tn_bf16_to_f32(((uint16_t *)code)[i] = tn_f32_to_bf16(w));
+    case TN_EXPORT_F16: return tn_f16_to_f32(((uint16_t *)code)[i] = tn_f32_to_f16(w));
+    case TN_EXPORT_BF16: return tn_bf16_to_f32(((uint16_t *)code)[i] = tn_f32_to_bf16(w));
     case TN_EXPORT_INT8:
         return (float)(((int8_t *)code)[i] = (int8_t)(scale > 0 ? rintf(w / scale) : 0)) * scale;
-    case TN_EXPORT_F32:
-        break;
+    case TN_EXPORT_F32: break;
     }
     return w;
 }

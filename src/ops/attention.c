@@ -28,10 +28,7 @@
 #include "../../fuser/text/attention.h"
 #include "ops.h"
 
-static tn_tensor *swapped(tn_tensor *x)
-{
-    return x ? tn_mk_swap(x, x->ndim - 2, x->ndim - 1) : NULL;
-}
+static tn_tensor *swapped(tn_tensor *x) { return x ? tn_mk_swap(x, x->ndim - 2, x->ndim - 1) : NULL; }
 
 /* ---- the composite ---- */
 
@@ -104,15 +101,9 @@ static tn_tensor *factor(const tn_attention *a)
     return a->divided ? tn_mk2(TN_OP_div, constant(a->scale, 1), a->scale) : a->scale;
 }
 
-static tn_tensor *row_sums(tn_tensor *x)
-{
-    return x ? total(x, 1u << (x->ndim - 1)) : NULL;
-}
+static tn_tensor *row_sums(tn_tensor *x) { return x ? total(x, 1u << (x->ndim - 1)) : NULL; }
 
-static tn_tensor *plus(tn_tensor *x, tn_tensor *y)
-{
-    return x ? add(x, y) : y;
-}
+static tn_tensor *plus(tn_tensor *x, tn_tensor *y) { return x ? add(x, y) : y; }
 
 /* c is the gradient of one of dq = S ds k, dk = S ds^T q, dv = d^T go, with p = softmax(s), d what dropout
  * leaves of p, dp what it leaves of go v^T, r = sum p dp by row, ds = p (dp - r), S = scale. cs, cp, .. are
@@ -397,10 +388,7 @@ static bool is_whole(const trail *t, const tn_attention *a)
     return !t->full;
 }
 
-static tn_tensor *number_of(const tn_tensor *x)
-{
-    return tn_is_number(x) ? x->base : NULL;
-}
+static tn_tensor *number_of(const tn_tensor *x) { return tn_is_number(x) ? x->base : NULL; }
 
 /* A constant, or what tn_full was given: the same in each repetition of the call. */
 static bool is_number(const tn_tensor *x, double v)

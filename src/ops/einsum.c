@@ -12,10 +12,7 @@ typedef struct term {
     char letter[TN_MAX_DIMS + 2]; /* those that "..." stands for are digits, the last axis '0' */
 } term;
 
-static bool has(const char *letters, char c)
-{
-    return strchr(letters, c) != NULL;
-}
+static bool has(const char *letters, char c) { return strchr(letters, c) != NULL; }
 
 static void append(char *letters, char c)
 {

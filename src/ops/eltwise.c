@@ -124,17 +124,11 @@ static tn_tensor *softplus(tn_tensor *x)
 {
     return add(tn_mk1(TN_OP_relu, x), tn_mk1(TN_OP_log1p, tn_mk1(TN_OP_exp, neg(tn_mk1(TN_OP_abs, x)))));
 }
-static tn_tensor *softplus_slope(tn_tensor *x)
-{
-    return tn_mk1(TN_OP_sigmoid, x);
-}
+static tn_tensor *softplus_slope(tn_tensor *x) { return tn_mk1(TN_OP_sigmoid, x); }
 COMPOSITE1(softplus)
 
 /* x tanh(u), u = softplus(x): tanh(u) + x (1 - tanh(u)^2) sigmoid(x) */
-static tn_tensor *mish(tn_tensor *x)
-{
-    return mul(x, tn_mk1(TN_OP_tanh, softplus(x)));
-}
+static tn_tensor *mish(tn_tensor *x) { return mul(x, tn_mk1(TN_OP_tanh, softplus(x))); }
 static tn_tensor *mish_slope(tn_tensor *x)
 {
     tn_tensor *t = tn_mk1(TN_OP_tanh, softplus(x));
@@ -144,10 +138,7 @@ static tn_tensor *mish_slope(tn_tensor *x)
 COMPOSITE1(mish)
 
 /* x s, s = sigmoid(x): s (1 + x (1 - s)) */
-static tn_tensor *silu(tn_tensor *x)
-{
-    return mul(x, tn_mk1(TN_OP_sigmoid, x));
-}
+static tn_tensor *silu(tn_tensor *x) { return mul(x, tn_mk1(TN_OP_sigmoid, x)); }
 static tn_tensor *silu_slope(tn_tensor *x)
 {
     tn_tensor *s = tn_mk1(TN_OP_sigmoid, x);
@@ -156,10 +147,7 @@ static tn_tensor *silu_slope(tn_tensor *x)
 COMPOSITE1(silu)
 
 /* x P(x), P the normal distribution: P + x p, p = e^(-x^2 / 2) / sqrt(2 pi) */
-static tn_tensor *gelu(tn_tensor *x)
-{
-    return mul(x, tn_mk1(TN_OP_ndtr, x));
-}
+static tn_tensor *gelu(tn_tensor *x) { return mul(x, tn_mk1(TN_OP_ndtr, x)); }
 static tn_tensor *gelu_slope(tn_tensor *x)
 {
     tn_tensor *p = tn_mk1(TN_OP_exp, mul(square(x), constant(x, -0.5)));
@@ -295,10 +283,7 @@ TN_AT(tn_tensor *, elu, (x, alpha), tn_tensor *x, double alpha)
 
 /* A bound that an integer dtype can have: what lies beyond it is the last that it holds, no number is no
  * bound. */
-static bool is_whole(double v)
-{
-    return v != v || v == trunc(v); /* infinity too */
-}
+static bool is_whole(double v) { return v != v || v == trunc(v); /* infinity too */ }
 
 static tn_number bound(const tn_tensor *x, double v, bool whole, double none)
 {

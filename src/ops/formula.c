@@ -200,12 +200,8 @@ tn_tensor *tn_formula_make(const tn_formula *f, tn_graph *g, tn_dtype d, tn_tens
         const struct tn_formula_item *t = &f->item[i];
         tn_tensor *made = NULL;
         switch (t->kind) {
-        case TN_ITEM_NAME:
-            made = value[t->name];
-            break;
-        case TN_ITEM_NUMBER:
-            made = tn_mk_typed(g, TN_OP_constant, tn_number_f(t->value), d);
-            break;
+        case TN_ITEM_NAME: made = value[t->name]; break;
+        case TN_ITEM_NUMBER: made = tn_mk_typed(g, TN_OP_constant, tn_number_f(t->value), d); break;
         case TN_ITEM_ROW: {
             const int n = tn_op_get(t->op)->arity;
             top -= n;

@@ -3,10 +3,7 @@
 
 #include "ops.h"
 
-static tn_tensor *to_scalar(tn_tensor *x)
-{
-    return tn_mk_reshape(x, 0, NULL);
-}
+static tn_tensor *to_scalar(tn_tensor *x) { return tn_mk_reshape(x, 0, NULL); }
 
 static tn_loss_options loss_defaults(const tn_loss_options *o)
 {
@@ -18,8 +15,7 @@ static bool known_reduction(tn_graph *g, const tn_loss_options *o, bool by_batch
     switch (o->reduction) {
     case TN_REDUCE_MEAN:
     case TN_REDUCE_SUM:
-    case TN_REDUCE_NONE:
-        return true;
+    case TN_REDUCE_NONE: return true;
     case TN_REDUCE_BATCH_MEAN:
         if (by_batch) return true;
     }

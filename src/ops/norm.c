@@ -45,15 +45,9 @@ static tn_tensor *softmax_as(tn_tensor *x, int axis, bool or_zero)
     return out;
 }
 
-tn_tensor *tn_softmax_of(tn_tensor *x, int axis)
-{
-    return softmax_as(x, axis, false);
-}
+tn_tensor *tn_softmax_of(tn_tensor *x, int axis) { return softmax_as(x, axis, false); }
 
-tn_tensor *tn_softmax_or_zero_of(tn_tensor *x, int axis)
-{
-    return softmax_as(x, axis, true);
-}
+tn_tensor *tn_softmax_or_zero_of(tn_tensor *x, int axis) { return softmax_as(x, axis, true); }
 
 bool tn_is_softmax(const tn_tensor *x, int axis)
 {

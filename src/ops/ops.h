@@ -20,16 +20,10 @@ static inline tn_tensor *num(const tn_tensor *x, double v)
 
 /* a / b, infinite where b is 0: a host that traps divisions by zero is to see none while a program is
  * recorded. */
-static inline double ratio(double a, double b)
-{
-    return b != 0 ? a / b : INFINITY;
-}
+static inline double ratio(double a, double b) { return b != 0 ? a / b : INFINITY; }
 
 /* A number that is part of the text. */
-static inline tn_tensor *constant(const tn_tensor *x, double v)
-{
-    return x ? tn_mk_num(x->graph, v) : NULL;
-}
+static inline tn_tensor *constant(const tn_tensor *x, double v) { return x ? tn_mk_num(x->graph, v) : NULL; }
 
 static inline tn_tensor *floating(tn_tensor *x)
 {
@@ -48,10 +42,7 @@ static inline tn_tensor *total(tn_tensor *x, uint32_t axes)
 {
     return tn_mk_reduce(TN_OP_reduce_sum, x, axes);
 }
-static inline uint32_t all_axes(const tn_tensor *x)
-{
-    return (1u << x->ndim) - 1;
-}
+static inline uint32_t all_axes(const tn_tensor *x) { return (1u << x->ndim) - 1; }
 
 /* The bit mask of a list of axes, all of them for an empty list; false with the error set. */
 static inline bool axis_mask(tn_tensor *x, int naxes, const int *axes, uint32_t *mask)

@@ -26,10 +26,7 @@ struct tn_own {
 
 /* ---- signatures ---- */
 
-static bool is_letter(char c)
-{
-    return isalpha((unsigned char)c) || c == '_';
-}
+static bool is_letter(char c) { return isalpha((unsigned char)c) || c == '_'; }
 
 /* Reads "name(x, y; b)" into `names`, which it cuts into pieces: the name first. */
 static bool read_signature(const char *text, char *pieces, const char **name, tn_own *o, tn_errbuf *why)

@@ -12,22 +12,10 @@
 
 #include "ops.h"
 
-static tn_tensor *sigmoid(tn_tensor *x)
-{
-    return tn_mk1(TN_OP_sigmoid, x);
-}
-static tn_tensor *tanh_of(tn_tensor *x)
-{
-    return tn_mk1(TN_OP_tanh, x);
-}
-static tn_tensor *less_square(tn_tensor *y) /* 1 - y^2 */
-{
-    return sub(constant(y, 1), square(y));
-}
-static tn_tensor *slope(tn_tensor *s) /* of a sigmoid */
-{
-    return mul(s, sub(constant(s, 1), s));
-}
+static tn_tensor *sigmoid(tn_tensor *x) { return tn_mk1(TN_OP_sigmoid, x); }
+static tn_tensor *tanh_of(tn_tensor *x) { return tn_mk1(TN_OP_tanh, x); }
+static tn_tensor *less_square(tn_tensor *y) /* 1 - y^2 */ { return sub(constant(y, 1), square(y)); }
+static tn_tensor *slope(tn_tensor *s) /* of a sigmoid */ { return mul(s, sub(constant(s, 1), s)); }
 
 /* Step t of x [t, ..]. */
 static tn_tensor *step_of(tn_tensor *x, int64_t t)
@@ -36,10 +24,7 @@ static tn_tensor *step_of(tn_tensor *x, int64_t t)
 }
 
 /* Part k of the columns of x [n, parts * h]. */
-static tn_tensor *part(tn_tensor *x, int64_t k, int64_t h)
-{
-    return wide(tn_mk_slice1(x, 1, k * h, 1, h));
-}
+static tn_tensor *part(tn_tensor *x, int64_t k, int64_t h) { return wide(tn_mk_slice1(x, 1, k * h, 1, h)); }
 
 /* n tensors of a shape after one another along a new first axis; takes up `x` for it. */
 static tn_tensor *joined(tn_graph *g, int64_t n, tn_tensor **x)

@@ -19,10 +19,7 @@ static tn_tensor *reduced(const char *name, reduce_fn *fn, tn_tensor *x, int nax
 }
 
 /* The text of a kernel does not depend on how much a mean runs over. */
-static tn_tensor *over(tn_tensor *x, double n)
-{
-    return mul(x, num(x, ratio(1, n)));
-}
+static tn_tensor *over(tn_tensor *x, double n) { return mul(x, num(x, ratio(1, n))); }
 
 /* One row of ops.def. */
 #define OF_A_ROW(name)                                                                                       \

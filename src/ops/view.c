@@ -116,10 +116,7 @@ TN_AT(tn_tensor *, expand, (x, ndim, shape), tn_tensor *x, int ndim, const int64
 
 /* ---- slices ---- */
 
-static int64_t clamp64(int64_t v, int64_t lo, int64_t hi)
-{
-    return v < lo ? lo : v > hi ? hi : v;
-}
+static int64_t clamp64(int64_t v, int64_t lo, int64_t hi) { return v < lo ? lo : v > hi ? hi : v; }
 
 TN_AT(tn_tensor *, slice, (x, axis, start, end, step), tn_tensor *x, int axis, int64_t start, int64_t end,
       int64_t step)

@@ -293,20 +293,15 @@ TN_AT(tn_tensor *, randn, (s, dtype, ndim, shape), tn_session *s, tn_dtype dtype
 static bool holds(tn_dtype d, int64_t low, int64_t high)
 {
     switch (d) {
-    case TN_BOOL:
-        return low >= 0 && high <= 2;
-    case TN_U8:
-        return low >= 0 && high <= UINT8_MAX + 1;
-    case TN_I32:
-        return low >= INT32_MIN && high <= (int64_t)INT32_MAX + 1;
-    case TN_F16: /* its largest is 65504 */
-        return low >= -65504 && high <= 65505;
+    case TN_BOOL: return low >= 0 && high <= 2;
+    case TN_U8: return low >= 0 && high <= UINT8_MAX + 1;
+    case TN_I32: return low >= INT32_MIN && high <= (int64_t)INT32_MAX + 1;
+    case TN_F16: /* its largest is 65504 */ return low >= -65504 && high <= 65505;
     case TN_F32:
     case TN_BF16:
     case TN_F64:
     case TN_I64:
-    case TN_DTYPE_COUNT:
-        break;
+    case TN_DTYPE_COUNT: break;
     }
     return true;
 }

@@ -10,10 +10,7 @@
 
 /* ---- questions that need no value ---- */
 
-static const tn_tensor *look(const tn_tensor *h)
-{
-    return h ? tn_resolve(h) : NULL;
-}
+static const tn_tensor *look(const tn_tensor *h) { return h ? tn_resolve(h) : NULL; }
 
 int tn_ndim(const tn_tensor *x)
 {
@@ -202,10 +199,7 @@ double tn_watch(tn_tensor *x)
     return watched(s, k);
 }
 
-int tn_watches(const tn_session *s)
-{
-    return s ? s->n_watch : 0;
-}
+int tn_watches(const tn_session *s) { return s ? s->n_watch : 0; }
 
 double tn_watched(tn_session *s, int i)
 {

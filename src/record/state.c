@@ -200,10 +200,7 @@ static tn_tensor **named_at(const tn_session *s, const char *name)
 
 /* Of the table: whether it holds all that have names. Without memory for one, or while one that was freed is
  * in it, names are looked for one by one. */
-static bool all_named(const tn_session *s)
-{
-    return s->n_named == s->n_params + s->n_buffers;
-}
+static bool all_named(const tn_session *s) { return s->n_named == s->n_params + s->n_buffers; }
 
 /* p is the newest that has a name. */
 static void note_name(tn_session *s, tn_tensor *p)
@@ -502,10 +499,7 @@ void tn_free_at(tn_tensor *persistent, const char *file, int line)
     drop_persistent(s, p);
 }
 
-void tn_free(tn_tensor *persistent)
-{
-    tn_free_at(persistent, NULL, 0);
-}
+void tn_free(tn_tensor *persistent) { tn_free_at(persistent, NULL, 0); }
 
 /* The last parameter goes, and its segment of the slab, zero as it was, is the next one's. */
 static void take_back_param(tn_session *s)
@@ -546,15 +540,9 @@ void tn_state_free(tn_session *s)
 
 /* ---- finding ---- */
 
-int tn_param_count(const tn_session *s)
-{
-    return s ? s->n_params : 0;
-}
+int tn_param_count(const tn_session *s) { return s ? s->n_params : 0; }
 
-int tn_buffer_count(const tn_session *s)
-{
-    return s ? s->n_buffers : 0;
-}
+int tn_buffer_count(const tn_session *s) { return s ? s->n_buffers : 0; }
 
 tn_tensor *tn_param_at(const tn_session *s, int i)
 {

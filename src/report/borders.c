@@ -10,10 +10,7 @@
 /* ---- the ledger ---- */
 
 /* A value that is spread over a larger shape takes the memory it has. */
-static int64_t bytes_held(const tn_note_value *v)
-{
-    return v->held * (int64_t)tn_dtype_size(v->dtype);
-}
+static int64_t bytes_held(const tn_note_value *v) { return v->held * (int64_t)tn_dtype_size(v->dtype); }
 
 /* What becomes of a value, and of it who needs it: the first such launch, NULL for none. */
 typedef struct fate {

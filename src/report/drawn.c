@@ -5,10 +5,7 @@
 
 enum { ROW = 20, LEFT = 130, WIDTH = 900 };
 
-static double y_of(int launch)
-{
-    return ROW * (launch + .5);
-}
+static double y_of(int launch) { return ROW * (launch + .5); }
 
 static void put_arc(tn_growing *t, int from, int to, double share)
 {

@@ -9,10 +9,7 @@
 
 /* Converts to megabytes. A value of less than half of the last digit that is shown counts as 0, of either
  * sign. */
-static double mb(int64_t bytes)
-{
-    return bytes > -5000 && bytes < 5000 ? 0 : (double)bytes * 1e-6;
-}
+static double mb(int64_t bytes) { return bytes > -5000 && bytes < 5000 ? 0 : (double)bytes * 1e-6; }
 
 /* ---- the plan ---- */
 

@@ -30,10 +30,7 @@ static const char style[] =
     "@media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}th,td{border-color:#333}"
     ".k,.b td{color:#aaa}svg text{fill:#bbb}.tile{border-color:#444}}";
 
-static double mb(int64_t bytes)
-{
-    return (double)bytes * 1e-6 + 0.0;
-}
+static double mb(int64_t bytes) { return (double)bytes * 1e-6 + 0.0; }
 
 static void put_tile(tn_growing *t, const char *what, const char *big, const char *small)
 {
@@ -91,10 +88,7 @@ static double at_y(const axes *a, double v)
     return BOTTOM - (log10(v) - a->y0) / (a->y1 - a->y0) * (BOTTOM - TOP);
 }
 
-static bool measured(const tn_launch *l)
-{
-    return l->ms > 0 && l->of->flops > 0 && l->of->bytes > 0;
-}
+static bool measured(const tn_launch *l) { return l->ms > 0 && l->of->flops > 0 && l->of->bytes > 0; }
 
 static void put_grid(const axes *a, tn_growing *t)
 {

@@ -29,10 +29,7 @@ static int by_part(const void *a, const void *b)
     return x->at != y->at ? (x->at < y->at ? -1 : 1) : x->slot - y->slot;
 }
 
-const tn_note *tn_view_note(const tn_making *m, int run)
-{
-    return m->v->log->run[run].plan->note;
-}
+const tn_note *tn_view_note(const tn_making *m, int run) { return m->v->log->run[run].plan->note; }
 
 void tn_view_parts(tn_making *m, size_t values)
 {

@@ -7,10 +7,7 @@
 #include <string.h>
 
 #define ASKED(type, name, value, without)                                                                    \
-    type tn_##name(const tn_session *s)                                                                      \
-    {                                                                                                        \
-        return s ? (value) : (without);                                                                      \
-    }
+    type tn_##name(const tn_session *s) { return s ? (value) : (without); }
 ASKED(const char *, device_name, s->device->name, "none")
 ASKED(int, threads, s->device->threads, 0)
 ASKED(uint64_t, seed, s->graph.seed, 0)

@@ -131,10 +131,7 @@ static void make_regions(const choosing *w, const parts *p, int k)
 }
 
 /* What the values may come to as they are counted here. */
-static double most_bytes(const tn_budget *b)
-{
-    return (double)b->bytes / (b->ratio > 0 ? b->ratio : 1);
-}
+static double most_bytes(const tn_budget *b) { return (double)b->bytes / (b->ratio > 0 ? b->ratio : 1); }
 
 static bool choose_parts(tn_session *s, const tn_wanted *of)
 {

@@ -169,10 +169,7 @@ void tn_asked_set(tn_session *s, const char *name, const char *file, int line);
 int tn_run_log_begin(tn_session *s, const tn_flush_scratch *f, tn_plan *p, double start);
 void tn_run_log_end(tn_session *s, const tn_plan *p, int status);
 /* Around each step of a plan, where someone wants to know. */
-static inline bool tn_probing(const tn_session *s)
-{
-    return s->explain->measure || s->explain->checking;
-}
+static inline bool tn_probing(const tn_session *s) { return s->explain->measure || s->explain->checking; }
 void tn_probe_before(tn_session *s, int step);
 int tn_probe_after(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, int step);
 void tn_step_log_begin(tn_session *s);
@@ -180,8 +177,9 @@ void tn_step_log_end(tn_session *s);
 const tn_step_log *tn_step_log_told(const tn_session *s); /* the one to tell about */
 
 /* ---- budget.c ---- */
-/* As a backward of `loss` is about to be recorded: what of forward is made again for it, as that costs nothing
- * (rematerialize.c) or the step shall stay within its budget. False: no memory, which has been said. */
+/* As a backward of `loss` is about to be recorded: what of forward is made again for it, as that costs
+ * nothing (rematerialize.c) or the step shall stay within its budget. False: no memory, which has been said.
+ */
 bool tn_budget_choose(tn_session *s, const tn_tensor *loss);
 /* As a step ends. */
 void tn_budget_learn(tn_session *s);

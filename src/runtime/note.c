@@ -154,7 +154,4 @@ const char *tn_note_name(const tn_note *n, int slot, char *out, size_t size)
     return out;
 }
 
-size_t tn_note_bytes(const tn_note_value *v)
-{
-    return (size_t)v->numel * tn_dtype_size(v->dtype);
-}
+size_t tn_note_bytes(const tn_note_value *v) { return (size_t)v->numel * tn_dtype_size(v->dtype); }

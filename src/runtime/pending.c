@@ -20,7 +20,4 @@ bool tn_is_awaited(tn_session *s, const tn_tensor *x, uint32_t before)
     return !tn_graph_meet(&s->graph, &s->graph.writers, x, s->flushed, before, waits_to_write, &a) || a.found;
 }
 
-bool tn_write_pending(tn_session *s, const tn_tensor *x)
-{
-    return tn_is_awaited(s, x, x->base->id);
-}
+bool tn_write_pending(tn_session *s, const tn_tensor *x) { return tn_is_awaited(s, x, x->base->id); }

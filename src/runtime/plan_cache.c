@@ -56,10 +56,7 @@ static entry *entry_of(const tn_plan_cache *c, uint64_t h, const void *key, size
     return NULL;
 }
 
-void tn_plan_cache_touch(tn_plan_cache *c, tn_plan *p)
-{
-    p->used = ++c->clock;
-}
+void tn_plan_cache_touch(tn_plan_cache *c, tn_plan *p) { p->used = ++c->clock; }
 
 tn_plan *tn_plan_cache_find(tn_plan_cache *c, const void *key, size_t bytes, tn_tensor *const *leaf,
                             bool *other)
@@ -89,10 +86,7 @@ static void evict_oldest(tn_plan_cache *c)
     c->n--;
 }
 
-int tn_plan_cache_count(const tn_plan_cache *c)
-{
-    return c->n;
-}
+int tn_plan_cache_count(const tn_plan_cache *c) { return c->n; }
 
 size_t tn_plan_cache_arena(const tn_plan_cache *c)
 {

@@ -48,28 +48,13 @@ struct tn_ranks *tn_ranks_new(tn_comm *host)
     return NULL;
 }
 
-tn_comm *tn_ranks_host(const tn_session *s)
-{
-    return s->ranks->host;
-}
+tn_comm *tn_ranks_host(const tn_session *s) { return s->ranks->host; }
 
-void tn_ranks_compute(tn_session *s, tn_comm *c)
-{
-    s->ranks->comm = c;
-}
+void tn_ranks_compute(tn_session *s, tn_comm *c) { s->ranks->comm = c; }
 
-int tn_rank(const tn_session *s)
-{
-    return s && s->ranks ? s->ranks->comm->rank : 0;
-}
-int tn_ranks(const tn_session *s)
-{
-    return s && s->ranks ? s->ranks->comm->size : 1;
-}
-const char *tn_ranks_name(const tn_session *s)
-{
-    return s->ranks ? s->ranks->comm->name : NULL;
-}
+int tn_rank(const tn_session *s) { return s && s->ranks ? s->ranks->comm->rank : 0; }
+int tn_ranks(const tn_session *s) { return s && s->ranks ? s->ranks->comm->size : 1; }
+const char *tn_ranks_name(const tn_session *s) { return s->ranks ? s->ranks->comm->name : NULL; }
 
 uint64_t tn_ranks_salt(const tn_session *s)
 {
@@ -313,10 +298,7 @@ int tn_ranks_start(tn_session *s, const tn_part *p, const void *in, void *out)
     return c->begin(c, &job) ? lost(s) : TN_OK;
 }
 
-int tn_ranks_wait(tn_session *s)
-{
-    return s->ranks->comm->wait(s->ranks->comm) ? lost(s) : TN_OK;
-}
+int tn_ranks_wait(tn_session *s) { return s->ranks->comm->wait(s->ranks->comm) ? lost(s) : TN_OK; }
 
 void tn_ranks_miss(tn_session *s, const tn_part *p)
 {

@@ -38,10 +38,7 @@ void tn_tape_free(tn_session *s)
 
 /* ---- noting ---- */
 
-static bool is_noted(const tn_session *s)
-{
-    return s->tape.recording && tn_deferred(s);
-}
+static bool is_noted(const tn_session *s) { return s->tape.recording && tn_deferred(s); }
 
 static tn_entry *entry_new(tn_tape *t, uint32_t refs, uint32_t bytes)
 {

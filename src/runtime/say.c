@@ -3,7 +3,6 @@
  */
 #include "session.h"
 
-
 #include <stdarg.h>
 
 void tn_say(const tn_options *o, int level, const char *fmt, ...)
@@ -16,27 +15,20 @@ void tn_say(const tn_options *o, int level, const char *fmt, ...)
     o->log(level, text, o->log_user);
 }
 
-const char *tn_version(void)
-{
-    return "0.1.0";
-}
+const char *tn_version(void) { return "0.1.0"; }
 
 const char *tn_status_text(int status)
 {
     switch (status) {
 #define TN_X(name, value, text)                                                                              \
-    case value:                                                                                              \
-        return text;
+    case value: return text;
         TN_STATUSES(TN_X)
 #undef TN_X
     }
     return "unknown status";
 }
 
-int tn_error(const tn_session *s)
-{
-    return s ? s->graph.error.status : TN_E_NULL;
-}
+int tn_error(const tn_session *s) { return s ? s->graph.error.status : TN_E_NULL; }
 
 const char *tn_error_text(const tn_session *s)
 {

@@ -140,10 +140,7 @@ static inline tn_dtype tn_products_of(tn_precision p)
 
 /* Returns true where operators wait to be run together: in a step in fused mode. Else each one runs at its
  * call. */
-static inline bool tn_deferred(const tn_session *s)
-{
-    return s->mode == TN_FUSED && s->in_step;
-}
+static inline bool tn_deferred(const tn_session *s) { return s->mode == TN_FUSED && s->in_step; }
 
 /* ---- record.c ---- */
 typedef struct tn_scope {
@@ -157,10 +154,7 @@ typedef struct tn_scope {
 /* Begins the definition of tn_NAME_at, of these parameters, `file` and `line`, behind that of tn_NAME, which
  * has no place: TN_AT(tn_tensor *, exp, (x), tn_tensor *x) { .. } */
 #define TN_AT(type, name, args, ...)                                                                         \
-    type(tn_##name)(__VA_ARGS__)                                                                             \
-    {                                                                                                        \
-        return tn_##name##_at(TN_LIST_ args, NULL, 0);                                                       \
-    }                                                                                                        \
+    type(tn_##name)(__VA_ARGS__) { return tn_##name##_at(TN_LIST_ args, NULL, 0); }                          \
     type tn_##name##_at(__VA_ARGS__, const char *file, int line)
 #define TN_LIST_(...) __VA_ARGS__
 
@@ -221,10 +215,7 @@ void tn_outside_made(tn_session *s);
 /* The user wants no more of n, its result. */
 void tn_outside_free(tn_session *s, tn_tensor *n);
 /* What is made now goes with the step, or the scope, that is open. */
-static inline bool tn_is_passing(const tn_session *s)
-{
-    return s->in_step || s->n_scopes;
-}
+static inline bool tn_is_passing(const tn_session *s) { return s->in_step || s->n_scopes; }
 /* Ends the scopes that a step, which ends, has left open. */
 void tn_scopes_left(tn_session *s);
 

@@ -37,10 +37,7 @@ bool tn_wanted_open(tn_wanted *w, tn_session *s, const tn_tensor *loss)
     return true;
 }
 
-void tn_wanted_close(tn_wanted *w)
-{
-    tn_free_mem(w->bytes);
-}
+void tn_wanted_close(tn_wanted *w) { tn_free_mem(w->bytes); }
 
 int64_t tn_wanted_sum(const tn_wanted *w)
 {

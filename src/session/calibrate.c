@@ -46,10 +46,7 @@ static tn_tensor *copy(const job *j)
     return j->y;
 }
 
-static tn_tensor *sum(const job *j)
-{
-    return tn_sum(j->x, TN_ALL, false);
-}
+static tn_tensor *sum(const job *j) { return tn_sum(j->x, TN_ALL, false); }
 
 static tn_tensor *exponential(const job *j)
 {
@@ -57,10 +54,7 @@ static tn_tensor *exponential(const job *j)
     return j->y;
 }
 
-static tn_tensor *product(const job *j)
-{
-    return tn_matmul(j->x, j->y);
-}
+static tn_tensor *product(const job *j) { return tn_matmul(j->x, j->y); }
 
 static tn_tensor *convolution(const job *j)
 {
@@ -86,16 +80,10 @@ static double best_of(bench *b, tn_session *s, const job *j, int least)
     return best;
 }
 
-static tn_tensor *floats(tn_session *s, int64_t n)
-{
-    return tn_keep(tn_zeros(s, TN_F32, 1, &n));
-}
+static tn_tensor *floats(tn_session *s, int64_t n) { return tn_keep(tn_zeros(s, TN_F32, 1, &n)); }
 
 /* Returns a time less the launch in it, but never less than .3 of it, however short it is. */
-static double less_launch(const bench *b, double t)
-{
-    return fmax(t - b->launch, .3 * t);
-}
+static double less_launch(const bench *b, double t) { return fmax(t - b->launch, .3 * t); }
 
 /* ---- bands ---- */
 
@@ -220,10 +208,7 @@ static tn_session *open_like(const tn_session *s, int64_t last_bytes)
 
 enum { PASSES = 3 };
 
-static double middle_of(double a, double b, double c)
-{
-    return fmax(fmin(a, b), fmin(fmax(a, b), c));
-}
+static double middle_of(double a, double b, double c) { return fmax(fmin(a, b), fmin(fmax(a, b), c)); }
 
 static void fastest_rates(tn_profile_rate *a, const tn_profile_rate *b, int n)
 {

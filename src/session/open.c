@@ -79,15 +79,9 @@ static int open_device(tn_session *s, const char *planned)
         tn_say(&s->options, driver ? TN_LOG_WARN : TN_LOG_INFO, "running on the CPU: %s", err.text);
         status = tn_cpu_open(&d, &s->device, &err);
         break;
-    case TN_CPU:
-        status = tn_cpu_open(&d, &s->device, &err);
-        break;
-    case TN_REF:
-        status = tn_ref_open(&d, &s->device, &err);
-        break;
-    case TN_CUDA:
-        status = tn_cuda_open(&d, &s->device, NULL, &err);
-        break;
+    case TN_CPU: status = tn_cpu_open(&d, &s->device, &err); break;
+    case TN_REF: status = tn_ref_open(&d, &s->device, &err); break;
+    case TN_CUDA: status = tn_cuda_open(&d, &s->device, NULL, &err); break;
     }
     if (status)
         tn_say(&s->options, TN_LOG_ERROR, "cannot open a device: %s",

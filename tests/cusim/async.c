@@ -58,10 +58,7 @@ SIM_API void cusim_copy_async(void *to, const void *from, unsigned bytes, unsign
 SIM_API void cusim_copy_commit(void);
 SIM_API void cusim_copy_wait(unsigned groups);
 
-char *cusim_dynamic_shared(void)
-{
-    return block.dynamic;
-}
+char *cusim_dynamic_shared(void) { return block.dynamic; }
 
 /* `bytes` arrive: the first `given` are those at `from`, the others 0. */
 void cusim_copy_async(void *to, const void *from, unsigned bytes, unsigned given)
@@ -91,10 +88,7 @@ void cusim_copy_async(void *to, const void *from, unsigned bytes, unsigned given
     used = true;
 }
 
-void cusim_copy_commit(void)
-{
-    of_thread[block.now->index].groups++;
-}
+void cusim_copy_commit(void) { of_thread[block.now->index].groups++; }
 
 /* All but the last `groups` groups that were committed have arrived. */
 void cusim_copy_wait(unsigned groups)

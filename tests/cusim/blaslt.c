@@ -46,10 +46,7 @@ typedef struct algorithm { /* in the caller's tn_cublas_algo */
 } algorithm;
 _Static_assert(sizeof(algorithm) <= sizeof(tn_cublas_algo), "fits");
 
-size_t cublasLtGetVersion(void)
-{
-    return 130000;
-}
+size_t cublasLtGetVersion(void) { return 130000; }
 
 tn_cublas_result cublasLtCreate(tn_cublas_handle *handle)
 {
@@ -181,13 +178,10 @@ tn_cublas_result cublasLtMatmulPreferenceSetAttribute(tn_cublas_preference pref,
 static size_t type_bytes(tn_cublas_type type)
 {
     switch (type) {
-    case TN_CUBLAS_F32:
-        return 4;
-    case TN_CUBLAS_F64:
-        return 8;
+    case TN_CUBLAS_F32: return 4;
+    case TN_CUBLAS_F64: return 8;
     case TN_CUBLAS_F16:
-    case TN_CUBLAS_BF16:
-        return 2;
+    case TN_CUBLAS_BF16: return 2;
     }
     return 0;
 }
@@ -218,16 +212,14 @@ static bool layout_fits(const layout *l)
 static bool epilogue_fits(const descriptor *d, const layout *out)
 {
     switch (d->epilogue) {
-    case TN_CUBLAS_EPILOGUE_DEFAULT:
-        return true;
+    case TN_CUBLAS_EPILOGUE_DEFAULT: return true;
     case TN_CUBLAS_EPILOGUE_BIAS:
     case TN_CUBLAS_EPILOGUE_RELU_BIAS:
     case SIM_EPILOGUE_GELU_BIAS: /* the bias is as long as D has rows, and of D's type */
         return out->type != TN_CUBLAS_F64 && out->order == SIM_ORDER_COLUMN &&
                (d->bias_type == UINT32_MAX || d->bias_type == out->type);
     case TN_CUBLAS_EPILOGUE_RELU:
-    case SIM_EPILOGUE_GELU:
-        return out->type != TN_CUBLAS_F64;
+    case SIM_EPILOGUE_GELU: return out->type != TN_CUBLAS_F64;
     }
     return false;
 }

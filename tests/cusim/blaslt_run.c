@@ -12,10 +12,7 @@
 
 enum { ROWS = 256, COLUMNS = 4 };
 
-static size_t type_bytes(unsigned type)
-{
-    return type == TN_CUBLAS_F64 ? 8 : type == TN_CUBLAS_F32 ? 4 : 2;
-}
+static size_t type_bytes(unsigned type) { return type == TN_CUBLAS_F64 ? 8 : type == TN_CUBLAS_F32 ? 4 : 2; }
 
 /* ---- elements ---- */
 
@@ -46,12 +43,9 @@ static uint16_t to_bfloat16(float x)
 static double get(const char *base, unsigned type, int64_t i)
 {
     switch (type) {
-    case TN_CUBLAS_F64:
-        return ((const double *)(const void *)base)[i];
-    case TN_CUBLAS_F32:
-        return (double)((const float *)(const void *)base)[i];
-    case TN_CUBLAS_F16:
-        return (double)sim_from_half(((const uint16_t *)(const void *)base)[i]);
+    case TN_CUBLAS_F64: return ((const double *)(const void *)base)[i];
+    case TN_CUBLAS_F32: return (double)((const float *)(const void *)base)[i];
+    case TN_CUBLAS_F16: return (double)sim_from_half(((const uint16_t *)(const void *)base)[i]);
     }
     return (double)sim_float((uint32_t)((const uint16_t *)(const void *)base)[i] << 16);
 }
@@ -59,30 +53,18 @@ static double get(const char *base, unsigned type, int64_t i)
 static void set(char *base, unsigned type, int64_t i, double x)
 {
     switch (type) {
-    case TN_CUBLAS_F64:
-        ((double *)(void *)base)[i] = x;
-        return;
-    case TN_CUBLAS_F32:
-        ((float *)(void *)base)[i] = (float)x;
-        return;
-    case TN_CUBLAS_F16:
-        ((uint16_t *)(void *)base)[i] = to_half((float)x);
-        return;
+    case TN_CUBLAS_F64: ((double *)(void *)base)[i] = x; return;
+    case TN_CUBLAS_F32: ((float *)(void *)base)[i] = (float)x; return;
+    case TN_CUBLAS_F16: ((uint16_t *)(void *)base)[i] = to_half((float)x); return;
     }
     ((uint16_t *)(void *)base)[i] = to_bfloat16((float)x);
 }
 
 /* ---- matrices ---- */
 
-static int64_t row_stride(const sim_matrix *x)
-{
-    return x->row_order ? x->leading : 1;
-}
+static int64_t row_stride(const sim_matrix *x) { return x->row_order ? x->leading : 1; }
 
-static int64_t column_stride(const sim_matrix *x)
-{
-    return x->row_order ? 1 : x->leading;
-}
+static int64_t column_stride(const sim_matrix *x) { return x->row_order ? 1 : x->leading; }
 
 static bool held(const sim_matrix *x)
 {
@@ -94,10 +76,7 @@ static bool held(const sim_matrix *x)
                             (uint64_t)(high - low + last + 1) * bytes);
 }
 
-static double gelu(double x)
-{
-    return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
-}
+static double gelu(double x) { return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); }
 
 static double finish(const sim_product *p, double x, double bias)
 {

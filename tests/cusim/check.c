@@ -17,10 +17,7 @@ enum { LATELY = 64, PAGE_BITS = 12 };
 static sim_region *lately[LATELY];
 static sim_cell shared_cells[SIM_SHARED_BYTES / 4], dynamic_cells[SIM_SHARED_MOST / 4];
 
-void sim_check_forget(void)
-{
-    memset(lately, 0, sizeof lately);
-}
+void sim_check_forget(void) { memset(lately, 0, sizeof lately); }
 
 static sim_region *region_of(uint64_t at, unsigned bytes)
 {
@@ -127,10 +124,7 @@ void sim_check_access(uint64_t at, unsigned bytes, bool write)
 
 #define ACCESS(name, bytes, kind, relaxed)                                                                   \
     CALLBACK void name(const void *at);                                                                      \
-    void name(const void *at)                                                                                \
-    {                                                                                                        \
-        check((uint64_t)(uintptr_t)at, bytes, kind, relaxed);                                                \
-    }
+    void name(const void *at) { check((uint64_t)(uintptr_t)at, bytes, kind, relaxed); }
 #define ACCESSES(bytes)                                                                                      \
     ACCESS(__tsan_read##bytes, bytes, SIM_READ, false)                                                       \
     ACCESS(__tsan_write##bytes, bytes, SIM_WRITE, false)                                                     \
@@ -165,19 +159,10 @@ CALLBACK void *__tsan_memmove(void *to, const void *from, uint64_t bytes);
 CALLBACK void *__tsan_memset(void *to, int value, uint64_t bytes);
 
 void __tsan_init(void) {}
-void __tsan_func_entry(void *caller)
-{
-    (void)caller;
-}
+void __tsan_func_entry(void *caller) { (void)caller; }
 void __tsan_func_exit(void) {}
-void __tsan_vptr_update(void **at, void *value)
-{
-    (void)at, (void)value;
-}
-void __tsan_vptr_read(void **at)
-{
-    (void)at;
-}
+void __tsan_vptr_update(void **at, void *value) { (void)at, (void)value; }
+void __tsan_vptr_read(void **at) { (void)at; }
 void __tsan_read_range(const void *at, uint64_t bytes)
 {
     check_range((uint64_t)(uintptr_t)at, bytes, SIM_READ);

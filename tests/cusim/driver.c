@@ -29,10 +29,7 @@ sim_state sim;
 enum { MOST_PUSHED = 64 };
 static __thread int pushed, device_of[MOST_PUSHED];
 
-int sim_device(void)
-{
-    return pushed ? device_of[pushed - 1] : -1;
-}
+int sim_device(void) { return pushed ? device_of[pushed - 1] : -1; }
 
 /* ---- settings ---- */
 
@@ -115,10 +112,7 @@ int cusim_set(const char *name, long long value)
     return status;
 }
 
-const char *cusim_report(void)
-{
-    return sim.report;
-}
+const char *cusim_report(void) { return sim.report; }
 
 void cusim_reset(void)
 {
@@ -143,10 +137,7 @@ uint64_t sim_live_objects(void)
 
 /* ---- entering, errors ---- */
 
-bool sim_has_context(void)
-{
-    return pushed > 0;
-}
+bool sim_has_context(void) { return pushed > 0; }
 
 tn_cu_result sim_enter(bool context)
 {
@@ -283,10 +274,7 @@ tn_cu_result cuDeviceGetAttribute(int *value, tn_cu_attribute which, tn_cu_devic
 /* ---- the context ---- */
 
 /* Any address serves as the handle. */
-static tn_cu_context context_of(tn_cu_device device)
-{
-    return (tn_cu_context)(void *)&sim.held[device];
-}
+static tn_cu_context context_of(tn_cu_device device) { return (tn_cu_context)(void *)&sim.held[device]; }
 
 tn_cu_result cuDevicePrimaryCtxRetain(tn_cu_context *context, tn_cu_device device)
 {

@@ -35,10 +35,7 @@ static ucontext_t creator;
 
 /* ---- switching ---- */
 
-static __attribute__((noinline, noreturn)) void jump(void **to)
-{
-    __builtin_longjmp(to, 1);
-}
+static __attribute__((noinline, noreturn)) void jump(void **to) { __builtin_longjmp(to, 1); }
 
 static __attribute__((noinline, noreturn)) void fiber_main(void)
 {

@@ -63,7 +63,7 @@ typedef struct sim_thread {
     /* the order of accesses: */
     uint32_t time, block_time;
     uint32_t fence_time, fence_block_time; /* at its last __threadfence, plus 1; 0: none */
-    uint32_t show_time, show_block_time;   /* at its last fence.proxy.async, likewise; nothing written since */
+    uint32_t show_time, show_block_time; /* at its last fence.proxy.async, likewise; nothing written since */
 } sim_thread;
 
 /* shim.h's built-in variables. */

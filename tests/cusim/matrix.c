@@ -19,10 +19,7 @@ typedef struct ldmatrix {
     uint32_t n;
 } ldmatrix;
 
-static void *of_lane(const sim_thread *first, int lane)
-{
-    return (void *)(uintptr_t)first[lane].value;
-}
+static void *of_lane(const sim_thread *first, int lane) { return (void *)(uintptr_t)first[lane].value; }
 
 static float element(sim_collective kind, uint32_t word, int upper)
 {

@@ -24,10 +24,7 @@
 
 enum { PAGE = 4096, ALIGN = 256, FILL_AT_MOST = 1 << 20, CLOSE_AT_MOST = 8 << 20, CLOSE_EVERY = 32 };
 
-static uint64_t round_up(uint64_t n, uint64_t to)
-{
-    return (n + to - 1) / to * to;
-}
+static uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
 /* ---- the table of regions ---- */
 
@@ -132,10 +129,7 @@ static bool guarded(const sim_region *r)
     return (r->kind == SIM_DEVICE || r->kind == SIM_MAPPED) && r->access;
 }
 
-static void protect(const sim_region *r, int how)
-{
-    mprotect(sim_pointer(r->map), r->map_bytes, how);
-}
+static void protect(const sim_region *r, int how) { mprotect(sim_pointer(r->map), r->map_bytes, how); }
 
 static void protect_all(int how)
 {
@@ -157,10 +151,7 @@ void sim_memory_close(void)
     if (!sim.left_open) protect_all(PROT_NONE);
 }
 
-static bool is_open(void)
-{
-    return sim.memory_open || sim.left_open;
-}
+static bool is_open(void) { return sim.memory_open || sim.left_open; }
 
 static void fill_new(const sim_region *r)
 {

@@ -124,10 +124,7 @@ struct options {
     int n_defines;
 };
 
-static bool begins(const char *s, const char *with)
-{
-    return !strncmp(s, with, strlen(with));
-}
+static bool begins(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
 
 /* What NVRTC knows and makes no difference here. */
 static bool harmless(const char *s)

@@ -124,15 +124,9 @@ static void copy(const sim_op *op)
     memmove(sim_pointer(op->copy.to), from, bytes);
     sim.clock += 1e-6 + 1e-10 * (double)bytes;
     switch (op->copy.kind) {
-    case SIM_TO_DEVICE:
-        sim.count.copies_to_device++, sim.count.bytes_to_device += bytes;
-        break;
-    case SIM_TO_HOST:
-        sim.count.copies_to_host++, sim.count.bytes_to_host += bytes;
-        break;
-    case SIM_ON_DEVICE:
-        sim.count.copies_on_device++, sim.count.bytes_on_device += bytes;
-        break;
+    case SIM_TO_DEVICE: sim.count.copies_to_device++, sim.count.bytes_to_device += bytes; break;
+    case SIM_TO_HOST: sim.count.copies_to_host++, sim.count.bytes_to_host += bytes; break;
+    case SIM_ON_DEVICE: sim.count.copies_on_device++, sim.count.bytes_on_device += bytes; break;
     }
 }
 
@@ -140,12 +134,8 @@ tn_cu_result sim_run_op(const sim_op *op)
 {
     if (op->at > sim.clock) sim.clock = op->at; /* with nothing else to do, the GPU has waited for it */
     switch (op->kind) {
-    case SIM_LAUNCH:
-        sim_run_launch(op);
-        break;
-    case SIM_COPY:
-        copy(op);
-        break;
+    case SIM_LAUNCH: sim_run_launch(op); break;
+    case SIM_COPY: copy(op); break;
     case SIM_FILL:
         if (sim_memory_holds(op->copy.to, op->copy.bytes)) {
             memset(sim_pointer(op->copy.to), op->copy.value, op->copy.bytes);
@@ -164,9 +154,7 @@ tn_cu_result sim_run_op(const sim_op *op)
         op->event->done = op->ticket;
         op->event->time = sim.clock;
         break;
-    case SIM_WAIT:
-        run_event(op->event, op->ticket);
-        break;
+    case SIM_WAIT: run_event(op->event, op->ticket); break;
     case SIM_HOST:
         op->host.function(op->host.user);
         if (sim.host > sim.clock) sim.clock = sim.host;

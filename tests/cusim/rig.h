@@ -59,10 +59,7 @@ static inline int rig_close(void **state)
 /* A test on a GPU of its own, r; in what it does with others the rig is *state. */
 #define SIM_TEST(name)                                                                                       \
     static void name##_on(rig *r, void **state);                                                             \
-    TEST_IN(name, rig_open, rig_close)                                                                       \
-    {                                                                                                        \
-        name##_on(*state, state);                                                                            \
-    }                                                                                                        \
+    TEST_IN(name, rig_open, rig_close) { name##_on(*state, state); }                                         \
     static void name##_on(__attribute__((unused)) rig *r, __attribute__((unused)) void **state)
 
 static inline struct cusim_counters rig_count(const rig *r)

@@ -110,10 +110,7 @@ cudaError_t cudaStreamCreate(cudaStream_t *stream)
     return note(e ? e : cuStreamCreate((tn_cu_stream *)stream, TN_CU_STREAM_NON_BLOCKING));
 }
 
-cudaError_t cudaStreamDestroy(cudaStream_t stream)
-{
-    return note(cuStreamDestroy_v2((tn_cu_stream)stream));
-}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) { return note(cuStreamDestroy_v2((tn_cu_stream)stream)); }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
@@ -121,10 +118,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     return note(e ? e : cuStreamSynchronize((tn_cu_stream)stream));
 }
 
-cudaError_t cudaPeekAtLastError(void)
-{
-    return last;
-}
+cudaError_t cudaPeekAtLastError(void) { return last; }
 
 cudaError_t cudaGetLastError(void)
 {

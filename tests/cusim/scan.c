@@ -29,10 +29,7 @@ static const char *skip(const char *p)
     }
 }
 
-static bool word_char(char c)
-{
-    return isalnum((unsigned char)c) || c == '_';
-}
+static bool word_char(char c) { return isalnum((unsigned char)c) || c == '_'; }
 
 /* The end of the token at p: a word, a literal, or one character. */
 static const char *token(const char *p)

@@ -60,22 +60,10 @@ struct alignas(16) double2 {
 struct alignas(16) longlong2 {
     long long x, y;
 };
-static inline float2 make_float2(float x, float y)
-{
-    return {x, y};
-}
-static inline float4 make_float4(float x, float y, float z, float w)
-{
-    return {x, y, z, w};
-}
-static inline int4 make_int4(int x, int y, int z, int w)
-{
-    return {x, y, z, w};
-}
-static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w)
-{
-    return {x, y, z, w};
-}
+static inline float2 make_float2(float x, float y) { return {x, y}; }
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 extern "C" {
 extern const struct cusim_builtins {
@@ -142,18 +130,18 @@ static inline __attribute__((always_inline)) void cusim_matrix(int kind, int lin
 
 /* A warp's part of a warpgroup's product, or of what orders them (wgmma.c). */
 struct cusim_wgmma {
-    float *d; /* n / 2 */
-    const unsigned *a; /* 4 words, or none */
+    float *d;                 /* n / 2 */
+    const unsigned *a;        /* 4 words, or none */
     unsigned long a_at, b_at; /* descriptors; addresses count from the beginning of dynamic shared memory */
     int n;
     unsigned add, turned, groups;
 };
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define cusim_wgmma_f16(...)   cusim_wgmma_do(13, __LINE__, {__VA_ARGS__})
-#define cusim_wgmma_bf16(...)  cusim_wgmma_do(14, __LINE__, {__VA_ARGS__})
+#define cusim_wgmma_f16(...)  cusim_wgmma_do(13, __LINE__, {__VA_ARGS__})
+#define cusim_wgmma_bf16(...) cusim_wgmma_do(14, __LINE__, {__VA_ARGS__})
 #else
-#define cusim_wgmma_f16(...)   cusim_wgmma_do(18, __LINE__, {__VA_ARGS__})
-#define cusim_wgmma_bf16       cusim_wgmma_f16
+#define cusim_wgmma_f16(...) cusim_wgmma_do(18, __LINE__, {__VA_ARGS__})
+#define cusim_wgmma_bf16     cusim_wgmma_f16
 #endif
 #define cusim_wgmma_open()     cusim_wgmma_do(15, __LINE__, {})
 #define cusim_wgmma_close()    cusim_wgmma_do(16, __LINE__, {})
@@ -186,14 +174,8 @@ static inline __attribute__((always_inline)) T cusim_shuffle(int line, unsigned 
 }
 
 #define __threadfence() cusim_fence()
-static inline void __threadfence_block()
-{
-    __asm__ volatile("" ::: "memory");
-}
-static inline unsigned atomicAdd(unsigned *at, unsigned value)
-{
-    return cusim_atomic_add(at, value);
-}
+static inline void __threadfence_block() { __asm__ volatile("" ::: "memory"); }
+static inline unsigned atomicAdd(unsigned *at, unsigned value) { return cusim_atomic_add(at, value); }
 static inline int atomicAdd(int *at, int value)
 {
     return (int)cusim_atomic_add((unsigned *)at, (unsigned)value);
@@ -209,18 +191,9 @@ static inline int atomicCAS(int *at, int expected, int value)
 
 /* ---- one thread alone ---- */
 
-template <class T> static inline T __ldg(const T *at)
-{
-    return *at;
-}
-template <class T> static inline T __ldcs(const T *at)
-{
-    return *at;
-}
-template <class T> static inline void __stcs(T *at, T value)
-{
-    *at = value;
-}
+template <class T> static inline T __ldg(const T *at) { return *at; }
+template <class T> static inline T __ldcs(const T *at) { return *at; }
+template <class T> static inline void __stcs(T *at, T value) { *at = value; }
 
 #define CUSIM_BITS(name, to, from)                                                                           \
     static inline to name(from x)                                                                            \
@@ -239,17 +212,11 @@ CUSIM_BITS(__longlong_as_double, double, long long)
 #define CUSIM_MATH1(name)                                                                                    \
     extern "C" double name(double) noexcept;                                                                 \
     extern "C" float name##f(float) noexcept;                                                                \
-    static inline float name(float x)                                                                        \
-    {                                                                                                        \
-        return name##f(x);                                                                                   \
-    }
+    static inline float name(float x) { return name##f(x); }
 #define CUSIM_MATH2(name)                                                                                    \
     extern "C" double name(double, double) noexcept;                                                         \
     extern "C" float name##f(float, float) noexcept;                                                         \
-    static inline float name(float x, float y)                                                               \
-    {                                                                                                        \
-        return name##f(x, y);                                                                                \
-    }
+    static inline float name(float x, float y) { return name##f(x, y); }
 CUSIM_MATH1(sqrt)
 CUSIM_MATH1(fabs)
 CUSIM_MATH1(floor)
@@ -281,87 +248,36 @@ extern "C" float fmaf(float, float, float) noexcept;
 extern "C" double ldexp(double, int) noexcept;
 extern "C" float ldexpf(float, int) noexcept;
 
-static inline float fma(float x, float y, float z)
-{
-    return fmaf(x, y, z);
-}
-static inline float __fmaf_rn(float x, float y, float z)
-{
-    return fmaf(x, y, z);
-}
-static inline double __fma_rn(double x, double y, double z)
-{
-    return fma(x, y, z);
-}
-static inline float rsqrtf(float x)
-{
-    return 1.0f / sqrtf(x);
-}
-static inline double rsqrt(double x)
-{
-    return 1.0 / sqrt(x);
-}
+static inline float fma(float x, float y, float z) { return fmaf(x, y, z); }
+static inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
+static inline double __fma_rn(double x, double y, double z) { return fma(x, y, z); }
+static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 #define CUSIM_ORDER(type)                                                                                    \
-    static inline type min(type a, type b)                                                                   \
-    {                                                                                                        \
-        return b < a ? b : a;                                                                                \
-    }                                                                                                        \
-    static inline type max(type a, type b)                                                                   \
-    {                                                                                                        \
-        return a < b ? b : a;                                                                                \
-    }
+    static inline type min(type a, type b) { return b < a ? b : a; }                                         \
+    static inline type max(type a, type b) { return a < b ? b : a; }
 CUSIM_ORDER(int)
 CUSIM_ORDER(unsigned)
 CUSIM_ORDER(long)
 CUSIM_ORDER(unsigned long)
 CUSIM_ORDER(long long)
 CUSIM_ORDER(unsigned long long)
-static inline float min(float a, float b)
-{
-    return fminf(a, b);
-}
-static inline float max(float a, float b)
-{
-    return fmaxf(a, b);
-}
-static inline double min(double a, double b)
-{
-    return fmin(a, b);
-}
-static inline double max(double a, double b)
-{
-    return fmax(a, b);
-}
+static inline float min(float a, float b) { return fminf(a, b); }
+static inline float max(float a, float b) { return fmaxf(a, b); }
+static inline double min(double a, double b) { return fmin(a, b); }
+static inline double max(double a, double b) { return fmax(a, b); }
 extern "C" int abs(int) noexcept;
 #define CUSIM_KIND(name)                                                                                     \
-    static inline bool name(float x)                                                                         \
-    {                                                                                                        \
-        return __builtin_##name(x);                                                                          \
-    }                                                                                                        \
-    static inline bool name(double x)                                                                        \
-    {                                                                                                        \
-        return __builtin_##name(x);                                                                          \
-    }
+    static inline bool name(float x) { return __builtin_##name(x); }                                         \
+    static inline bool name(double x) { return __builtin_##name(x); }
 CUSIM_KIND(isnan)
 CUSIM_KIND(isinf)
 CUSIM_KIND(isfinite)
 CUSIM_KIND(signbit)
-static inline int __clz(int x)
-{
-    return x ? __builtin_clz((unsigned)x) : 32;
-}
-static inline int __popc(unsigned x)
-{
-    return __builtin_popcount(x);
-}
-static inline int __ffs(int x)
-{
-    return __builtin_ffs(x);
-}
-static inline unsigned __umulhi(unsigned x, unsigned y)
-{
-    return (unsigned)((unsigned long)x * y >> 32);
-}
+static inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+static inline int __ffs(int x) { return __builtin_ffs(x); }
+static inline unsigned __umulhi(unsigned x, unsigned y) { return (unsigned)((unsigned long)x * y >> 32); }
 static inline unsigned long __umul64hi(unsigned long x, unsigned long y)
 {
     return (unsigned long)((unsigned __int128)x * y >> 64);
@@ -377,10 +293,7 @@ CUSIM_CALLBACK void __ubsan_handle_out_of_bounds(void *where, void *index)
 {
     cusim_out_of_bounds(where, index);
 }
-CUSIM_CALLBACK void __ubsan_handle_type_mismatch_v1(void *where, void *at)
-{
-    cusim_type_mismatch(where, at);
-}
+CUSIM_CALLBACK void __ubsan_handle_type_mismatch_v1(void *where, void *at) { cusim_type_mismatch(where, at); }
 #endif
 
 /* ---- the module's table ---- */
@@ -414,10 +327,7 @@ template <class... P> struct cusim_caller {
         while (cusim_next()) call(f, parameters, typename cusim_count<sizeof...(P)>::list());
     }
 };
-template <class... P> static constexpr cusim_caller<P...> cusim_caller_of(void (*)(P...))
-{
-    return {};
-}
+template <class... P> static constexpr cusim_caller<P...> cusim_caller_of(void (*)(P...)) { return {}; }
 template <class... P> static constexpr const unsigned *cusim_bytes_of(void (*)(P...))
 {
     return cusim_caller<P...>::bytes;

@@ -270,10 +270,7 @@ extern sim_state sim;
 
 /* ---- numbers ---- */
 
-static inline void *sim_pointer(uint64_t at)
-{
-    return (void *)(uintptr_t)at;
-}
+static inline void *sim_pointer(uint64_t at) { return (void *)(uintptr_t)at; }
 
 static inline float sim_float(uint32_t bits)
 {

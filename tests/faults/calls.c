@@ -43,25 +43,13 @@ void calls_arm(call_kind kind, long n, bool on)
     atomic_store(&armed, (int)kind);
 }
 
-void calls_disarm(void)
-{
-    atomic_store(&armed, -1);
-}
+void calls_disarm(void) { atomic_store(&armed, -1); }
 
-void calls_pause(bool pause)
-{
-    atomic_store(&paused, pause);
-}
+void calls_pause(bool pause) { atomic_store(&paused, pause); }
 
-long calls_made(call_kind kind)
-{
-    return atomic_load(&made[kind]);
-}
+long calls_made(call_kind kind) { return atomic_load(&made[kind]); }
 
-long calls_failed(void)
-{
-    return atomic_load(&failed);
-}
+long calls_failed(void) { return atomic_load(&failed); }
 
 static bool fails(call_kind kind, int why)
 {
@@ -183,16 +171,10 @@ int posix_memalign(void **p, size_t align, size_t bytes)
     return q ? 0 : ENOMEM;
 }
 
-void *aligned_alloc(size_t align, size_t bytes)
-{
-    return aligned(align, bytes, FROM);
-}
+void *aligned_alloc(size_t align, size_t bytes) { return aligned(align, bytes, FROM); }
 
 void *memalign(size_t align, size_t bytes);
-void *memalign(size_t align, size_t bytes)
-{
-    return aligned(align, bytes, FROM);
-}
+void *memalign(size_t align, size_t bytes) { return aligned(align, bytes, FROM); }
 
 void free(void *p)
 {

@@ -22,10 +22,7 @@ typedef struct fuzz_calls {
     bool large; /* a result that nobody should compute */
 } fuzz_calls;
 
-static uint8_t fuzz_byte(fuzz_calls *c)
-{
-    return c->at < c->end ? *c->at++ : 0;
-}
+static uint8_t fuzz_byte(fuzz_calls *c) { return c->at < c->end ? *c->at++ : 0; }
 
 /* Mostly small, else one of the hostile. */
 static int64_t fuzz_number(fuzz_calls *c)
@@ -47,10 +44,7 @@ static double fuzz_real(fuzz_calls *c)
     return odd[fuzz_byte(c) % 16];
 }
 
-static tn_tensor *fuzz_x(fuzz_calls *c)
-{
-    return c->r[fuzz_byte(c) % FUZZ_REGISTERS];
-}
+static tn_tensor *fuzz_x(fuzz_calls *c) { return c->r[fuzz_byte(c) % FUZZ_REGISTERS]; }
 
 /* A shape of one axis more than there can be, or less; *n elements, or -1 where that is no number. */
 static int fuzz_shape(fuzz_calls *c, int64_t *shape, double *n)
@@ -74,10 +68,7 @@ static int fuzz_axes(fuzz_calls *c, int axis[4])
 }
 
 /* What is too large to make and small enough to be tried is left out: so much memory may be there. */
-static bool fuzz_too_much(double n)
-{
-    return n > FUZZ_LARGE && n < 0x1p44;
-}
+static bool fuzz_too_much(double n) { return n > FUZZ_LARGE && n < 0x1p44; }
 
 static tn_tensor *fuzz_create(fuzz_calls *c, int which)
 {
@@ -96,14 +87,10 @@ static tn_tensor *fuzz_create(fuzz_calls *c, int which)
     if (fuzz_too_much(n)) return NULL;
     int64_t low = fuzz_number(c), high = fuzz_number(c);
     switch (which) {
-    case 0:
-        return tn_full(c->s, fuzz_real(c), d, ndim, shape);
-    case 1:
-        return tn_randn(c->s, d, ndim, shape);
-    case 2:
-        return tn_randint(c->s, low, high, d, ndim, shape);
-    default:
-        return tn_rand(c->s, d, ndim, shape);
+    case 0: return tn_full(c->s, fuzz_real(c), d, ndim, shape);
+    case 1: return tn_randn(c->s, d, ndim, shape);
+    case 2: return tn_randint(c->s, low, high, d, ndim, shape);
+    default: return tn_rand(c->s, d, ndim, shape);
     }
 }
 
@@ -130,24 +117,13 @@ static tn_tensor *fuzz_view(fuzz_calls *c, int which, tn_tensor *x)
     double count;
     tn_tensor *list[4], *part[4] = {NULL};
     switch (which % 14) {
-    case 0:
-        n = fuzz_shape(c, shape, &count);
-        return tn_reshape(x, n, shape);
-    case 1:
-        return tn_flatten(x, fuzz_int(c));
-    case 2:
-        return tn_squeeze(x, fuzz_int(c));
-    case 3:
-        return tn_unsqueeze(x, fuzz_int(c));
-    case 4:
-        n = fuzz_axes(c, axis);
-        return tn_permute(x, n, axis);
-    case 5:
-        n = fuzz_int(c);
-        return tn_transpose(x, n, fuzz_int(c));
-    case 6:
-        n = fuzz_shape(c, shape, &count);
-        return tn_expand(x, n, shape);
+    case 0: n = fuzz_shape(c, shape, &count); return tn_reshape(x, n, shape);
+    case 1: return tn_flatten(x, fuzz_int(c));
+    case 2: return tn_squeeze(x, fuzz_int(c));
+    case 3: return tn_unsqueeze(x, fuzz_int(c));
+    case 4: n = fuzz_axes(c, axis); return tn_permute(x, n, axis);
+    case 5: n = fuzz_int(c); return tn_transpose(x, n, fuzz_int(c));
+    case 6: n = fuzz_shape(c, shape, &count); return tn_expand(x, n, shape);
     case 7: {
         n = fuzz_int(c);
         int64_t a = fuzz_number(c), b = fuzz_number(c);
@@ -157,12 +133,8 @@ static tn_tensor *fuzz_view(fuzz_calls *c, int which, tn_tensor *x)
         n = fuzz_int(c);
         shape[0] = fuzz_number(c);
         return tn_narrow(x, n, shape[0], fuzz_number(c));
-    case 9:
-        n = fuzz_int(c);
-        return tn_select(x, n, fuzz_number(c));
-    case 10:
-        n = fuzz_axes(c, axis);
-        return tn_flip(x, n, axis);
+    case 9: n = fuzz_int(c); return tn_select(x, n, fuzz_number(c));
+    case 10: n = fuzz_axes(c, axis); return tn_flip(x, n, axis);
     case 11: {
         n = fuzz_int(c);
         int64_t a = fuzz_number(c), b = fuzz_number(c);
@@ -203,48 +175,33 @@ static tn_tensor *fuzz_other(fuzz_calls *c, int which, tn_tensor *x)
     which %= 24;
     if (which < OF_TWO) return of_two[which](x, y);
     switch (which - OF_TWO) {
-    case 0:
-        return tn_affine(x, y, fuzz_byte(c) & 1 ? z : NULL);
-    case 1:
-        return tn_where(x, y, z);
-    case 2:
-        return tn_cast(x, (tn_dtype)(fuzz_byte(c) % (TN_DTYPE_COUNT + 1)));
-    case 3:
-        return tn_mul_scalar(x, fuzz_number(c));
-    case 4:
-        return tn_pow_scalar(x, fuzz_real(c));
+    case 0: return tn_affine(x, y, fuzz_byte(c) & 1 ? z : NULL);
+    case 1: return tn_where(x, y, z);
+    case 2: return tn_cast(x, (tn_dtype)(fuzz_byte(c) % (TN_DTYPE_COUNT + 1)));
+    case 3: return tn_mul_scalar(x, fuzz_number(c));
+    case 4: return tn_pow_scalar(x, fuzz_real(c));
     case 5: {
         double low = fuzz_real(c);
         return tn_clamp(x, low, fuzz_real(c));
     }
-    case 6:
-        return tn_gather(x, fuzz_int(c), y);
-    case 7:
-        return tn_scatter_add(x, fuzz_int(c), y, z);
-    case 8:
-        return tn_index_select(x, fuzz_int(c), y);
-    case 9:
-        return tn_one_hot(x, fuzz_number(c));
-    case 10:
-        return tn_softmax(x, fuzz_int(c));
+    case 6: return tn_gather(x, fuzz_int(c), y);
+    case 7: return tn_scatter_add(x, fuzz_int(c), y, z);
+    case 8: return tn_index_select(x, fuzz_int(c), y);
+    case 9: return tn_one_hot(x, fuzz_number(c));
+    case 10: return tn_softmax(x, fuzz_int(c));
     case 11:
         return tn_layer_norm(x, y, fuzz_byte(c) & 1 ? z : NULL, .ndim = fuzz_int(c), .eps = fuzz_real(c));
-    case 12:
-        return tn_group_norm(x, fuzz_int(c), y, z);
-    case 13:
-        return tn_dropout(x, fuzz_real(c));
+    case 12: return tn_group_norm(x, fuzz_int(c), y, z);
+    case 13: return tn_dropout(x, fuzz_real(c));
     case 14:
         return tn_cross_entropy(x, y, .ignore_index = fuzz_number(c), .use_ignore_index = fuzz_byte(c) & 1,
                                 .reduction = (tn_reduction)(fuzz_byte(c) % 4),
                                 .label_smoothing = fuzz_real(c));
     case 15:
         return tn_scaled_dot_product_attention(x, y, z, .causal = fuzz_byte(c) & 1, .scale = fuzz_real(c));
-    case 16:
-        return tn_batch_norm(x, y, z, NULL, NULL, .eps = fuzz_real(c));
-    case 17:
-        return tn_exp(x);
-    default:
-        return tn_contiguous(x);
+    case 16: return tn_batch_norm(x, y, z, NULL, NULL, .eps = fuzz_real(c));
+    case 17: return tn_exp(x);
+    default: return tn_contiguous(x);
     }
 }
 

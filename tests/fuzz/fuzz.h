@@ -70,10 +70,7 @@ void tn_nn_unmap(nn_file *f)
     f->data = NULL;
 }
 
-static void fuzz_quiet(int level, const char *text, void *user)
-{
-    (void)level, (void)text, (void)user;
-}
+static void fuzz_quiet(int level, const char *text, void *user) { (void)level, (void)text, (void)user; }
 
 /* ---- random numbers ---- */
 
@@ -85,10 +82,7 @@ static uint64_t fuzz_next(uint64_t *r)
     return z ^ (z >> 31);
 }
 
-static size_t fuzz_below(uint64_t *r, size_t n)
-{
-    return n ? (size_t)(fuzz_next(r) % n) : 0;
-}
+static size_t fuzz_below(uint64_t *r, size_t n) { return n ? (size_t)(fuzz_next(r) % n) : 0; }
 
 /* clang-format off: a row for each neighbourhood */
 #define FUZZ_BIT(n) (INT64_C(1) << (n))
@@ -205,8 +199,7 @@ static size_t fuzz_once(const fuzz_target *t, uint8_t *d, size_t size, size_t ro
         return fuzz_splice(d, size, room, at, n <= size - at ? n : size - at, bytes,
                            n <= size - at ? n : size - at);
     }
-    case 4: /* cut off */
-        return fuzz_below(r, 4) ? at : size;
+    case 4: /* cut off */ return fuzz_below(r, 4) ? at : size;
     case 5: { /* a piece again, elsewhere */
         uint8_t piece[64];
         size_t n = fuzz_below(r, size - at < 64 ? size - at + 1 : 65);

@@ -61,19 +61,10 @@ static inline double tn_ulp_error(float y, double exact, int least)
     return exact_nan | got_nan ? (exact_nan & got_nan ? 0 : (double)INFINITY) : error;
 }
 
-static inline double tn_exact_sigmoid(double x)
-{
-    return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x));
-}
-static inline double tn_exact_rsqrt(double x)
-{
-    return 1 / sqrt(x);
-}
+static inline double tn_exact_sigmoid(double x) { return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x)); }
+static inline double tn_exact_rsqrt(double x) { return 1 / sqrt(x); }
 
-static inline double tn_exact_ndtr(double x)
-{
-    return 0.5 * erfc(x * -0.70710678118654752);
-}
+static inline double tn_exact_ndtr(double x) { return 0.5 * erfc(x * -0.70710678118654752); }
 
 enum { TN_RELATIVE = -126, TN_OF_HALF = -1 };
 

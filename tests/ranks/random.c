@@ -81,10 +81,8 @@ static tn_optim *optimizer(tn_session *s, uint64_t *r, bool shard)
     const tn_params all = tn_all_params(s);
     const int accumulate = 1 + (int)pick(r, 3);
     switch (pick(r, 3)) {
-    case 0:
-        return tn_sgd(s, all, .lr = 0.05, .momentum = 0.9, .accumulate = accumulate, .shard = shard);
-    case 1:
-        return tn_rmsprop(s, all, .lr = 0.01, .eps = 1e-2, .accumulate = accumulate, .shard = shard);
+    case 0: return tn_sgd(s, all, .lr = 0.05, .momentum = 0.9, .accumulate = accumulate, .shard = shard);
+    case 1: return tn_rmsprop(s, all, .lr = 0.01, .eps = 1e-2, .accumulate = accumulate, .shard = shard);
     }
     return tn_adamw(s, all, .lr = 0.01, .eps = 1e-2, .weight_decay = 0.1, .accumulate = accumulate,
                     .shard = shard);

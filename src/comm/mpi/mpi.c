@@ -20,10 +20,7 @@ double tn_mpi_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-long tn_mpi_limit(double timeout)
-{
-    return (long)(timeout + 0.999);
-}
+long tn_mpi_limit(double timeout) { return (long)(timeout + 0.999); }
 
 void tn_mpi_silent(char *why, const int *silent, int ranks, double timeout)
 {

@@ -110,8 +110,7 @@ static void put(const shared *m, const job *j, size_t first, uint64_t chunk)
     case TN_COMM_BROADCAST:
         if (!m->d.c.rank) memcpy(to, (const char *)j->is.out + first * size, n * size);
         break;
-    default:
-        memcpy(to, &j->note, sizeof j->note);
+    default: memcpy(to, &j->note, sizeof j->note);
     }
 }
 
@@ -141,9 +140,7 @@ static void take(const shared *m, const job *j, size_t first, uint64_t chunk)
         case TN_COMM_MEAN:
             if (!self) memcpy(out + low * size, from + low * size, theirs * size);
             break;
-        case TN_COMM_GATHER:
-            memcpy(out + low * size, from + low * size, theirs * size);
-            break;
+        case TN_COMM_GATHER: memcpy(out + low * size, from + low * size, theirs * size); break;
         case TN_COMM_BROADCAST:
             if (!r && !self) memcpy(out, from, n * size);
             break;
@@ -151,8 +148,7 @@ static void take(const shared *m, const job *j, size_t first, uint64_t chunk)
         case TN_COMM_TELL:
             if (j->is.out) memcpy((tn_comm_note *)j->is.out + r, from, sizeof(tn_comm_note));
             break;
-        default:
-            break;
+        default: break;
         }
     }
 }

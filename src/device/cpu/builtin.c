@@ -43,10 +43,7 @@ static void free_temps(struct temps *t)
         if (t->at[--t->n]) t->d->free(t->d, t->at[t->n]);
 }
 
-static size_t bytes_of(const tn_tensor *x)
-{
-    return (size_t)tn_node_numel(x) * tn_dtype_size(x->dtype);
-}
+static size_t bytes_of(const tn_tensor *x) { return (size_t)tn_node_numel(x) * tn_dtype_size(x->dtype); }
 
 /* x's elements in a row: its own memory where they lie so, else a copy. NULL: no memory. */
 static const void *dense(struct temps *t, const tn_tensor *x, bool copy)
@@ -224,10 +221,8 @@ static int compute(struct temps *t, const tn_tensor *node, void *out, tn_errbuf 
     int64_t n = tn_node_numel(node), outer, red, inner;
     tn_bl_operand o[3];
     switch (tn_kind_of(node)) {
-    case TN_KIND_GEMM:
-        return run_gemm(t, node, out, err);
-    case TN_KIND_CONV:
-        return run_conv(t, node, out, err);
+    case TN_KIND_GEMM: return run_gemm(t, node, out, err);
+    case TN_KIND_CONV: return run_conv(t, node, out, err);
     case TN_KIND_ELTWISE:
         if (!tn_bl_has_eltwise(node)) break;
         for (int i = 0; i < node->n_in; i++)
@@ -250,8 +245,7 @@ static int compute(struct temps *t, const tn_tensor *node, void *out, tn_errbuf 
         const void *x = dense(t, node->in[0], false);
         if (!x || tn_bl_reduce(d, node->op, x, outer, red, inner, out)) return no_memory(err, node);
         return TN_OK;
-    default:
-        break;
+    default: break;
     }
     return run_reference(d, node, out, err);
 }

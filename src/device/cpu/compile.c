@@ -354,15 +354,9 @@ int tn_cc_probe(tn_cc *cc, tn_errbuf *err)
     return TN_E_COMPILE;
 }
 
-bool tn_cc_missing(const tn_cc *cc)
-{
-    return cc->probed && *cc->missing;
-}
+bool tn_cc_missing(const tn_cc *cc) { return cc->probed && *cc->missing; }
 
-bool tn_cc_takes_kept(const tn_cc *cc)
-{
-    return cc->takes_kept;
-}
+bool tn_cc_takes_kept(const tn_cc *cc) { return cc->takes_kept; }
 
 int tn_cc_open(tn_cc **out)
 {
@@ -377,20 +371,11 @@ void tn_cc_close(tn_cc *cc)
     tn_free_mem(cc);
 }
 
-const char *tn_cc_common(const tn_cc *cc)
-{
-    return cc->common;
-}
+const char *tn_cc_common(const tn_cc *cc) { return cc->common; }
 
-const char *tn_cc_chosen(const tn_cc *cc)
-{
-    return cc->chosen;
-}
+const char *tn_cc_chosen(const tn_cc *cc) { return cc->chosen; }
 
-const char *tn_cc_command(const tn_cc *cc)
-{
-    return cc->command;
-}
+const char *tn_cc_command(const tn_cc *cc) { return cc->command; }
 
 /* ---- compiling ------------------------------------------------------------------------------------- */
 

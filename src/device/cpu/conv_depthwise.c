@@ -79,10 +79,7 @@ BODY pixels(const int count, const int side, const work *v, const float *image, 
             UNROLL for (int i = 0; i < side; i++)
             {
                 const lanes *p = (const void *)(read + x[i * c->kw]);
-                UNROLL for (int b = 0; b < count; b++)
-                {
-                    sum[i][b] += p[b] * w[b];
-                }
+                UNROLL for (int b = 0; b < count; b++) { sum[i][b] += p[b] * w[b]; }
             }
         }
     }
@@ -119,10 +116,7 @@ BODY taps_of(const int count, const int side, const work *v, const band *at, int
     lanes sum[SIDE][BLOCK / LANES];
     UNROLL for (int i = 0; i < side; i++)
     {
-        UNROLL for (int b = 0; b < count; b++)
-        {
-            sum[i][b] = (lanes){0};
-        }
+        UNROLL for (int b = 0; b < count; b++) { sum[i][b] = (lanes){0}; }
     }
     for (int64_t row = at->first; row < at->last; row++) {
         const int64_t y = tn_conv2d_tap(c, 0, row, r);
@@ -135,10 +129,7 @@ BODY taps_of(const int count, const int side, const work *v, const band *at, int
             UNROLL for (int i = 0; i < side; i++)
             {
                 const lanes *p = (const void *)(line + x[i]), *g = (const void *)gy;
-                UNROLL for (int b = 0; b < count; b++)
-                {
-                    sum[i][b] += g[b] * p[b];
-                }
+                UNROLL for (int b = 0; b < count; b++) { sum[i][b] += g[b] * p[b]; }
             }
         }
     }
@@ -304,14 +295,8 @@ static void slide_runs(void *arg, int64_t begin, int64_t end)
 }
 
 #define COMPILED(name, target)                                                                               \
-    static target void rows_##name(void *v, int64_t begin, int64_t end)                                      \
-    {                                                                                                        \
-        rows(v, begin, end);                                                                                 \
-    }                                                                                                        \
-    static target void runs_##name(void *v, int64_t begin, int64_t end)                                      \
-    {                                                                                                        \
-        runs(v, begin, end);                                                                                 \
-    }
+    static target void rows_##name(void *v, int64_t begin, int64_t end) { rows(v, begin, end); }             \
+    static target void runs_##name(void *v, int64_t begin, int64_t end) { runs(v, begin, end); }
 COMPILED(base, )
 #if X86
 COMPILED(avx2, __attribute__((target("avx2"))))

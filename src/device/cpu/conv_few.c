@@ -26,10 +26,7 @@ BODY void pixels(const int side, const int results, const tn_few *f, int64_t p)
     lanes sum[SIDE][TN_FEW_RESULTS];
     UNROLL for (int i = 0; i < side; i++)
     {
-        UNROLL for (int o = 0; o < results; o++)
-        {
-            sum[i][o] = (lanes){0};
-        }
+        UNROLL for (int o = 0; o < results; o++) { sum[i][o] = (lanes){0}; }
     }
     const float *w = f->w;
     for (int64_t r = 0; r < f->rows; r++) {
@@ -76,14 +73,8 @@ BODY void any(const tn_few *f)
 }
 
 #if X86
-static __attribute__((target("avx2"))) void any_avx2(const tn_few *f)
-{
-    any(f);
-}
-static __attribute__((target("avx512f,avx2"))) void any_avx512(const tn_few *f)
-{
-    any(f);
-}
+static __attribute__((target("avx2"))) void any_avx2(const tn_few *f) { any(f); }
+static __attribute__((target("avx512f,avx2"))) void any_avx512(const tn_few *f) { any(f); }
 #endif
 
 void tn_few_results(const tn_few *f)

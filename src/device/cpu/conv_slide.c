@@ -181,15 +181,9 @@ bool tn_slide_serves(tn_dtype dtype, int64_t step)
     return dtype != TN_F64 && (step == 1 || step == 2) && avx512_there();
 }
 
-void tn_slide_results(const tn_slide *s, char *to)
-{
-    OF_TYPE(results, s, to);
-}
+void tn_slide_results(const tn_slide *s, char *to) { OF_TYPE(results, s, to); }
 
-void tn_slide_weights(const tn_slide *s, const char *gradients)
-{
-    OF_TYPE(weights, s, gradients);
-}
+void tn_slide_weights(const tn_slide *s, const char *gradients) { OF_TYPE(weights, s, gradients); }
 #else
 bool tn_slide_serves(tn_dtype dtype, int64_t step)
 {
@@ -197,13 +191,7 @@ bool tn_slide_serves(tn_dtype dtype, int64_t step)
     return false;
 }
 
-void tn_slide_results(const tn_slide *s, char *to)
-{
-    (void)s, (void)to;
-}
+void tn_slide_results(const tn_slide *s, char *to) { (void)s, (void)to; }
 
-void tn_slide_weights(const tn_slide *s, const char *gradients)
-{
-    (void)s, (void)gradients;
-}
+void tn_slide_weights(const tn_slide *s, const char *gradients) { (void)s, (void)gradients; }
 #endif

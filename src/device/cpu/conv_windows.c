@@ -18,10 +18,7 @@ enum {
 
 /* ---- geometry ---- */
 
-static int64_t floor_div(int64_t a, int64_t b)
-{
-    return a >= 0 ? a / b : -((b - 1 - a) / b);
-}
+static int64_t floor_div(int64_t a, int64_t b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
 
 int64_t tn_conv_phases(const tn_conv2d_desc *c, int axis)
 {
@@ -196,20 +193,11 @@ static void copy_pixels(const tn_windows *w, const char *s, int64_t lds, char *d
         for (int64_t i = 0; i < n; i++) tn_widen_floats(w->c->dtype, s + i * lds, d + i * ldd, w->from);
     } else {
         switch (bytes) { /* as constants: mostly too few for memcpy's call */
-        case 4:
-            each_pixel(s, lds, d, ldd, n, 4);
-            break;
-        case 12:
-            each_pixel(s, lds, d, ldd, n, 12);
-            break;
-        case 64:
-            each_pixel(s, lds, d, ldd, n, 64);
-            break;
-        case 128:
-            each_pixel(s, lds, d, ldd, n, 128);
-            break;
-        default:
-            each_pixel(s, lds, d, ldd, n, bytes);
+        case 4: each_pixel(s, lds, d, ldd, n, 4); break;
+        case 12: each_pixel(s, lds, d, ldd, n, 12); break;
+        case 64: each_pixel(s, lds, d, ldd, n, 64); break;
+        case 128: each_pixel(s, lds, d, ldd, n, 128); break;
+        default: each_pixel(s, lds, d, ldd, n, bytes);
         }
     }
 }

@@ -31,17 +31,11 @@ struct cpu_device {
     tn_cpu_lib *lib;
 };
 
-static struct cpu_device *cpu(tn_device *d)
-{
-    return (struct cpu_device *)d;
-}
+static struct cpu_device *cpu(tn_device *d) { return (struct cpu_device *)d; }
 
 /* ---- memory ---------------------------------------------------------------------------------------- */
 
-tn_pool *tn_cpu_pool(tn_device *d)
-{
-    return cpu(d)->pool;
-}
+tn_pool *tn_cpu_pool(tn_device *d) { return cpu(d)->pool; }
 
 static void note_memory(struct cpu_device *c)
 {
@@ -62,10 +56,7 @@ static void cpu_free(tn_device *d, void *p)
     note_memory(cpu(d));
 }
 
-static void *cpu_reserve(tn_device *d, size_t bytes)
-{
-    return tn_memory_reserve(cpu(d)->memory, bytes);
-}
+static void *cpu_reserve(tn_device *d, size_t bytes) { return tn_memory_reserve(cpu(d)->memory, bytes); }
 
 static int cpu_commit(tn_device *d, void *base, size_t bytes)
 {

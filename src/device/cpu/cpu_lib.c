@@ -24,10 +24,7 @@ void tn_cpu_lib_close(tn_cpu_lib *lib)
     tn_free_mem(lib);
 }
 
-void tn_cpu_lib_prefer(tn_cpu_lib *lib, tn_cpu_impl impl)
-{
-    lib->impl = impl;
-}
+void tn_cpu_lib_prefer(tn_cpu_lib *lib, tn_cpu_impl impl) { lib->impl = impl; }
 
 void tn_cpu_lib_log(tn_cpu_lib *lib, tn_log_fn *log, void *user)
 {
@@ -54,12 +51,10 @@ static const char *dtype_text(tn_dtype d)
 {
     switch (d) {
 #define TN_X(name, text, bytes)                                                                              \
-    case name:                                                                                               \
-        return text;
+    case name: return text;
         TN_DTYPES(TN_X)
 #undef TN_X
-    default:
-        return "an unknown dtype";
+    default: return "an unknown dtype";
     }
 }
 

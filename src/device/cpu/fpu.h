@@ -11,10 +11,7 @@
 #if defined(__SSE__)
 #include <xmmintrin.h>
 enum { TN_FPU_CONTROL = 0xffc0 }; /* without the sticky exception flags */
-static inline uint64_t tn_fpu_get(void)
-{
-    return _mm_getcsr() & TN_FPU_CONTROL;
-}
+static inline uint64_t tn_fpu_get(void) { return _mm_getcsr() & TN_FPU_CONTROL; }
 static inline void tn_fpu_set(uint64_t mode)
 {
     if ((_mm_getcsr() & TN_FPU_CONTROL) != mode) _mm_setcsr((unsigned)mode);
@@ -31,14 +28,8 @@ static inline void tn_fpu_set(uint64_t mode)
     if (tn_fpu_get() != mode) __asm__ volatile("msr fpcr, %0" : : "r"(mode));
 }
 #else
-static inline uint64_t tn_fpu_get(void)
-{
-    return 0;
-}
-static inline void tn_fpu_set(uint64_t mode)
-{
-    (void)mode;
-}
+static inline uint64_t tn_fpu_get(void) { return 0; }
+static inline void tn_fpu_set(uint64_t mode) { (void)mode; }
 #endif
 
 #endif

@@ -180,7 +180,4 @@ const tn_gemm_kernel *tn_gemm_kernel_at(tn_dtype type, int i)
     return type == TN_F64 ? f64[i] : f32[i];
 }
 
-const tn_gemm_kernel *tn_gemm_kernel_for(tn_dtype type)
-{
-    return tn_gemm_kernel_at(type, 0);
-}
+const tn_gemm_kernel *tn_gemm_kernel_for(tn_dtype type) { return tn_gemm_kernel_at(type, 0); }

@@ -83,10 +83,7 @@ const tn_gemm_kernel *tn_gemm_kernel_for(tn_dtype type);
 const tn_gemm_kernel *tn_gemm_kernel_at(tn_dtype type, int i);
 
 /* Returns the dtype that a storage type is computed in: TN_F64 for TN_F64, else TN_F32. */
-static inline tn_dtype tn_gemm_compute(tn_dtype d)
-{
-    return d == TN_F64 ? TN_F64 : TN_F32;
-}
+static inline tn_dtype tn_gemm_compute(tn_dtype d) { return d == TN_F64 ? TN_F64 : TN_F32; }
 
 /* n contiguous elements of floating type d to its compute type, and back (round to nearest even). */
 void tn_widen_floats(tn_dtype d, const void *src, void *dst, int64_t n);

@@ -75,48 +75,30 @@ NAME(tile)(const int rows, const int nv, const int64_t a_row, const int64_t a_k,
             UNROLL for (int i = 0; i < rows; i++)
             {
                 V av = SPLAT(a[i / APART][i % APART * a_row]);
-                UNROLL for (int j = 0; j < nv; j++)
-                {
-                    acc[i][j] = FMA(av, bv[j], acc[i][j]);
-                }
+                UNROLL for (int j = 0; j < nv; j++) { acc[i][j] = FMA(av, bv[j], acc[i][j]); }
             }
-            UNROLL for (int i = 0; i < rows; i += APART)
-            {
-                a[i / APART] += a_k;
-            }
+            UNROLL for (int i = 0; i < rows; i += APART) { a[i / APART] += a_k; }
             b += ldb;
         }
-        UNROLL for (int i = 0; i < rows; i += APART)
-        {
-            a[i / APART] += g->a_jump;
-        }
+        UNROLL for (int i = 0; i < rows; i += APART) { a[i / APART] += g->a_jump; }
         b += g->b_jump;
     }
     if (g->bias) {
         UNROLL for (int j = 0; j < nv; j++)
         {
             V bv = LOAD(g->bias + j * VL);
-            UNROLL for (int i = 0; i < rows; i++)
-            {
-                acc[i][j] = acc[i][j] + bv;
-            }
+            UNROLL for (int i = 0; i < rows; i++) { acc[i][j] = acc[i][j] + bv; }
         }
     }
     if (g->relu) {
         UNROLL for (int i = 0; i < rows; i++)
         {
-            UNROLL for (int j = 0; j < nv; j++)
-            {
-                acc[i][j] = RELU(acc[i][j]);
-            }
+            UNROLL for (int j = 0; j < nv; j++) { acc[i][j] = RELU(acc[i][j]); }
         }
     }
     UNROLL for (int i = 0; i < rows; i++)
     {
-        UNROLL for (int j = 0; j < nv; j++)
-        {
-            STORE(c + i * ldc + j * VL, acc[i][j]);
-        }
+        UNROLL for (int j = 0; j < nv; j++) { STORE(c + i * ldc + j * VL, acc[i][j]); }
     }
 }
 
@@ -282,25 +264,16 @@ static inline __attribute__((always_inline)) TARGET void NAME(dot)(const int row
     V acc[4][4];
     UNROLL for (int i = 0; i < rows; i++)
     {
-        UNROLL for (int j = 0; j < cols; j++)
-        {
-            acc[i][j] = SPLAT(0);
-        }
+        UNROLL for (int j = 0; j < cols; j++) { acc[i][j] = SPLAT(0); }
     }
     int64_t p = 0;
     for (; p + PER * VL <= k; p += PER * VL) {
         V bv[4];
-        UNROLL for (int j = 0; j < cols; j++)
-        {
-            bv[j] = LOAD((const void *)(b + j * ldb + p));
-        }
+        UNROLL for (int j = 0; j < cols; j++) { bv[j] = LOAD((const void *)(b + j * ldb + p)); }
         UNROLL for (int i = 0; i < rows; i++)
         {
             V av = LOAD((const void *)(a + i * lda + p));
-            UNROLL for (int j = 0; j < cols; j++)
-            {
-                acc[i][j] = FMA(av, bv[j], acc[i][j]);
-            }
+            UNROLL for (int j = 0; j < cols; j++) { acc[i][j] = FMA(av, bv[j], acc[i][j]); }
         }
     }
     for (int i = 0; i < rows; i++) {

@@ -167,17 +167,10 @@ static void pack_a(const job *w, const void *a, int64_t i0, int64_t rows, int64_
     if (w->per > 1) return;
     const int64_t whole = w->es == w->cs ? rows / mr : 0;
     switch (line) { /* as constants */
-    case 16:
-        copy_blocks(16, whole, s, lda, d, line * kc, kc);
-        break;
-    case 32:
-        copy_blocks(32, whole, s, lda, d, line * kc, kc);
-        break;
-    case 48:
-        copy_blocks(48, whole, s, lda, d, line * kc, kc);
-        break;
-    default:
-        copy_blocks(line, whole, s, lda, d, line * kc, kc);
+    case 16: copy_blocks(16, whole, s, lda, d, line * kc, kc); break;
+    case 32: copy_blocks(32, whole, s, lda, d, line * kc, kc); break;
+    case 48: copy_blocks(48, whole, s, lda, d, line * kc, kc); break;
+    default: copy_blocks(line, whole, s, lda, d, line * kc, kc);
     }
     for (int64_t i = whole * mr; i < rows; i += mr) {
         const int64_t n = tn_min64(mr, rows - i), up = (n + 3) / 4 * 4;

@@ -60,15 +60,9 @@ struct batch {
     char dir[PATH_MAX];
 };
 
-tn_kernel_fn *tn_kernel_entry(const tn_kernel *kernel)
-{
-    return kernel->fn;
-}
+tn_kernel_fn *tn_kernel_entry(const tn_kernel *kernel) { return kernel->fn; }
 
-tn_kernel_fn *tn_kernel_finish(const tn_kernel *kernel)
-{
-    return kernel->finish;
-}
+tn_kernel_fn *tn_kernel_finish(const tn_kernel *kernel) { return kernel->finish; }
 
 static int out_of_memory(tn_errbuf *err)
 {
@@ -395,10 +389,7 @@ int tn_kernels_compile(tn_kernels *k, const tn_source *src, int n, tn_kernel **o
 
 /* ---- the whole ------------------------------------------------------------------------------------- */
 
-const char *tn_kernels_folder(const tn_kernels *k)
-{
-    return tn_kcache_folder(k->cache);
-}
+const char *tn_kernels_folder(const tn_kernels *k) { return tn_kcache_folder(k->cache); }
 
 int tn_kernels_named_compiler(tn_kernels *k, tn_errbuf *err)
 {
@@ -406,10 +397,7 @@ int tn_kernels_named_compiler(tn_kernels *k, tn_errbuf *err)
     return named && strcmp(named, "none") && strcmp(named, "kept") ? tn_cc_probe(k->cc, err) : 0;
 }
 
-bool tn_kernels_no_compiler(const tn_kernels *k)
-{
-    return tn_cc_missing(k->cc);
-}
+bool tn_kernels_no_compiler(const tn_kernels *k) { return tn_cc_missing(k->cc); }
 
 int tn_kernels_open(const tn_kernels_options *o, tn_kernels **out)
 {

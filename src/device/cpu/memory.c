@@ -313,15 +313,6 @@ void tn_memory_close(tn_memory *m)
     tn_free_mem(m);
 }
 
-size_t tn_memory_now(const tn_memory *m)
-{
-    return m->now;
-}
-size_t tn_memory_peak(const tn_memory *m)
-{
-    return m->peak;
-}
-size_t tn_memory_kept(const tn_memory *m)
-{
-    return m->kept_bytes;
-}
+size_t tn_memory_now(const tn_memory *m) { return m->now; }
+size_t tn_memory_peak(const tn_memory *m) { return m->peak; }
+size_t tn_memory_kept(const tn_memory *m) { return m->kept_bytes; }

@@ -9,10 +9,7 @@
 #define AVX2   __attribute__((target("avx2,f16c")))
 #define AVX512 __attribute__((target(AVX512_TARGET)))
 
-static bool have_avx2(void)
-{
-    return __builtin_cpu_supports("avx2"); /* no processor has it without F16C */
-}
+static bool have_avx2(void) { return __builtin_cpu_supports("avx2"); /* no processor has it without F16C */ }
 
 static AVX2 void avx2_widen(tn_dtype t, const uint16_t *s, float *d, int64_t n)
 {

@@ -212,10 +212,7 @@ static void start_workers(tn_pool *p)
     if (p->here) *p->here = 1;
 }
 
-static bool forked(const tn_pool *p)
-{
-    return p->here ? !*p->here : p->pid != getpid();
-}
+static bool forked(const tn_pool *p) { return p->here ? !*p->here : p->pid != getpid(); }
 
 /* In a forked child: the workers are gone, and what they were doing with the counters with them. */
 static void revive(tn_pool *p)
@@ -277,10 +274,7 @@ void tn_pool_close(tn_pool *p)
     tn_free_mem(p);
 }
 
-int tn_pool_threads(const tn_pool *p)
-{
-    return p->threads;
-}
+int tn_pool_threads(const tn_pool *p) { return p->threads; }
 
 static void run_inline(chunk_fn *fn, void *arg, int64_t begin, int64_t n, int64_t chunk)
 {
@@ -343,12 +337,6 @@ void tn_pool_run(tn_pool *p, void (*fn)(void *arg, int64_t begin, int64_t end), 
     atomic_flag_clear_explicit(&p->busy, memory_order_release);
 }
 
-void tn_pool_rehearse(tn_pool *p, bool on)
-{
-    p->rehearses = on;
-}
+void tn_pool_rehearse(tn_pool *p, bool on) { p->rehearses = on; }
 
-bool tn_pool_rehearses(const tn_pool *p)
-{
-    return p->rehearses;
-}
+bool tn_pool_rehearses(const tn_pool *p) { return p->rehearses; }

@@ -33,10 +33,7 @@ static inline int tn_take_slot(tn_slots *s)
     }
 }
 
-static inline void *tn_slot(const tn_slots *s, int i)
-{
-    return s->first + (size_t)i * s->bytes;
-}
+static inline void *tn_slot(const tn_slots *s, int i) { return s->first + (size_t)i * s->bytes; }
 
 static inline void tn_give_slot(tn_slots *s, int i)
 {

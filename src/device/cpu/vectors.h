@@ -78,10 +78,7 @@ static inline bool avx512_there(void)
 }
 
 /* The first n of a vector; n may be more. */
-AVX512_INLINE __mmask16 avx512_first_of(int64_t n)
-{
-    return (__mmask16)(n < 16 ? (1u << n) - 1 : 0xffff);
-}
+AVX512_INLINE __mmask16 avx512_first_of(int64_t n) { return (__mmask16)(n < 16 ? (1u << n) - 1 : 0xffff); }
 
 AVX512_INLINE __m512 avx512_widen_bf16(__m256i h)
 {

@@ -11,10 +11,7 @@
 #define N1 (1 / (2 * P1 * P1 * (P1 * P1 - P2 * P2)))
 #define N2 (1 / (2 * P2 * P2 * (P2 * P2 - P1 * P1)))
 
-static inline void store_f32(float *p, vec_f32 v)
-{
-    memcpy(p, &v, sizeof v);
-}
+static inline void store_f32(float *p, vec_f32 v) { memcpy(p, &v, sizeof v); }
 
 static inline vec_f32 widen_f16(const uint16_t *p)
 {
@@ -23,10 +20,7 @@ static inline vec_f32 widen_f16(const uint16_t *p)
     return load_f32(f);
 }
 
-static inline void narrow_f16(uint16_t *p, vec_f32 v)
-{
-    tn_narrow_floats(TN_F16, &v, p, 4);
-}
+static inline void narrow_f16(uint16_t *p, vec_f32 v) { tn_narrow_floats(TN_F16, &v, p, 4); }
 
 #define V  vec_f32
 #define VL 4

@@ -100,10 +100,7 @@ static int ref_sync(tn_device *d)
     return TN_OK;
 }
 
-static void ref_close(tn_device *d)
-{
-    tn_free_mem(d);
-}
+static void ref_close(tn_device *d) { tn_free_mem(d); }
 
 int tn_ref_open(const tn_device_options *o, tn_device **out, tn_errbuf *err)
 {

@@ -8,14 +8,8 @@
 #include <math.h>
 
 /* The functions rows may use, from libm: the devices' own approximations are what is being tested. */
-static double larger(double x, double y)
-{
-    return isnan(x) ? x : isnan(y) ? y : x > y ? x : y;
-}
-static double smaller(double x, double y)
-{
-    return isnan(x) ? x : isnan(y) ? y : x < y ? x : y;
-}
+static double larger(double x, double y) { return isnan(x) ? x : isnan(y) ? y : x > y ? x : y; }
+static double smaller(double x, double y) { return isnan(x) ? x : isnan(y) ? y : x < y ? x : y; }
 
 #define K(v)           (v)
 #define tn_abs(x)      fabs(x)

@@ -30,14 +30,8 @@ static inline tn_ref_int *tn_ref_out(const tn_ref_args *a)
     return tn_dtype_is_int(a->node->dtype) ? (tn_ref_int *)(void *)a->out : NULL;
 }
 /* Sums and products of integers wrap. */
-static inline int64_t tn_ref_sum(int64_t a, int64_t b)
-{
-    return (int64_t)((uint64_t)a + (uint64_t)b);
-}
-static inline int64_t tn_ref_product(int64_t a, int64_t b)
-{
-    return (int64_t)((uint64_t)a * (uint64_t)b);
-}
+static inline int64_t tn_ref_sum(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+static inline int64_t tn_ref_product(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
 typedef struct tn_ref_device {
     tn_device device; /* first: a tn_device * of this device is a tn_ref_device * */

@@ -78,19 +78,14 @@ static bool chooses(tn_op op)
     case TN_OP_minimum:
     case TN_OP_where:
     case TN_OP_reduce_max:
-    case TN_OP_reduce_min:
-        return true;
-    case TN_OP_pool_sum:
-        return false;
+    case TN_OP_reduce_min: return true;
+    case TN_OP_pool_sum: return false;
     default: /* a scatter's summands were moved, and most of it is zeros and single summands */
         return tn_kind_traits(tn_op_get(op)->kind) & TN_KIND_MOVES;
     }
 }
 
-static int64_t numel(const tn_tensor *x)
-{
-    return tn_extent(x->shape, 0, x->ndim);
-}
+static int64_t numel(const tn_tensor *x) { return tn_extent(x->shape, 0, x->ndim); }
 
 /* About how many summands one element of a sum has. */
 static double summands(const tn_tensor *node)
@@ -172,8 +167,7 @@ static bool open_question(const tn_ref_args *a, int64_t i, double size)
     case TN_OP_round:
         y = floor(x) + 0.5;
         return !exact(dtype, x) && fabs(x - y) <= CLOSE * size * fmax(fabs(x), 1);
-    default:
-        return false;
+    default: return false;
     }
 }
 

@@ -21,10 +21,7 @@ static void words(uint64_t seed, uint64_t draw, uint64_t block, uint32_t out[4])
     for (int i = 0; i < 4; i++) out[i] = c[i];
 }
 
-static double unit(uint32_t word)
-{
-    return (double)(word >> 8) * 0x1p-24;
-}
+static double unit(uint32_t word) { return (double)(word >> 8) * 0x1p-24; }
 
 /* Box-Muller on a pair of words: elements 0 and 2 of a block take the cosine, 1 and 3 the sine. The first
  * uniform is moved to (0, 1], so that its logarithm exists. */

@@ -97,14 +97,8 @@ typedef double scan_real(double sum, double x);
 typedef uint64_t scan_integer(uint64_t sum, uint64_t x); /* wraps */
 
 #define TN_SCAN(name, start, by, ...)                                                                        \
-    static double real_##name(double sum, double x)                                                          \
-    {                                                                                                        \
-        return sum by x;                                                                                     \
-    }                                                                                                        \
-    static uint64_t integer_##name(uint64_t sum, uint64_t x)                                                 \
-    {                                                                                                        \
-        return sum by x;                                                                                     \
-    }
+    static double real_##name(double sum, double x) { return sum by x; }                                     \
+    static uint64_t integer_##name(uint64_t sum, uint64_t x) { return sum by x; }
 #include "../../core/ops.def"
 
 int tn_ref_scan(const tn_ref_args *a)
