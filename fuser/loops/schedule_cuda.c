@@ -216,7 +216,8 @@ static void schedule_pointwise(fu_prog *p)
  * `threads` busy for some rounds. */
 static void choose_parts(fu_prog *p, int64_t items, int64_t work, int threads, int64_t most)
 {
-    int64_t want = 2 * (int64_t)(p->c->target->processors > 0 ? p->c->target->processors : 64);
+    enum { BLOCKS = 4 }; /* on a processor, so that enough reads are on their way */
+    int64_t want = BLOCKS * (int64_t)(p->c->target->processors > 0 ? p->c->target->processors : 64);
     p->split = false;
     p->part = p->parts = 1;
     if (p->second || p->n_phase != 1 || p->cross || items < 1) return;
