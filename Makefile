@@ -291,12 +291,12 @@ cusim-full: need-test
 	@$(BUILD)/tests/test_cuda_conv full
 	@$(BUILD)/tests/test_cuda_attention full
 # What NVRTC makes of our own kernels on tensor cores, into build/gpu/KERNELS.md; no GPU is needed.
-$(BUILD)/gpu/kernels: tests/gpu/table.c $(wildcard tests/gpu/table*.h) $(BUILD)/internal.a
+$(BUILD)/gpu/%: tests/gpu/%.c $(wildcard tests/gpu/table*.h) $(BUILD)/internal.a
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(call link,$(TESTCFLAGS)) $(BUILD)/internal.a $(TAIL)
 .PHONY: cuda-kernels
-cuda-kernels: $(BUILD)/gpu/kernels
+cuda-kernels: $(BUILD)/gpu/table
 	$(Q)$< >$(BUILD)/gpu/KERNELS.md
 # On a machine with a GPU: everything that is said of one, into tests/gpu/RESULTS.md; STAGES="build suite" for some of it,
 # RESULTS=FOLDER for another place. It installs nothing; where cmocka is
@@ -310,8 +310,8 @@ $(BUILD)/stand-in/%: tests/%.c tests/gpu/cmocka/cmocka.h $(BUILD)/internal.a
 	$(call say,CC,$<)
 	$(call link,$(TESTCFLAGS) $(STAND_IN_OPT) -Itests/gpu/cmocka) $(BUILD)/internal.a $(TAIL)
 .PHONY: gpu-check gpu-tests stand-in
-stand-in: $(GPU_TESTS:%=$(BUILD)/stand-in/%)
-gpu-tests: all $(GPU_TESTS:%=$(GPU_BUILT)/%)
+stand-in: $(BUILD)/gpu/timed $(GPU_TESTS:%=$(BUILD)/stand-in/%)
+gpu-tests: all $(BUILD)/gpu/timed $(GPU_TESTS:%=$(GPU_BUILT)/%)
 gpu-check:
 	@BUILD='$(BUILD)' MAKE='$(MAKE)' PYTHON='$(PYTHON)' GPU_TESTS='$(GPU_TESTS)' SANITIZED='$(SANITIZED)' \
 	 HAVE_STB='$(HAVE_STB)' GPU_BUILT='$(GPU_BUILT)' JOBS='$(JOBS)' STAGES='$(STAGES)' RESULTS='$(RESULTS)' \

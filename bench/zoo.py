@@ -31,11 +31,12 @@ import caching_malloc  # noqa: F401  first: it runs this program again
 
 STARTED = time.time()
 p = argparse.ArgumentParser()
-p.add_argument("models", nargs="*", help="all but gpt_large")
+p.add_argument("models", nargs="*", help="all but gpt_large and resnet50, which want a GPU")
 p.add_argument("--build", default="build")
 p.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
 p.add_argument("--threads", type=int, default=2)
-p.add_argument("--tf32", action="store_true", help="products of f32 by TF32, ours and theirs; else neither")
+p.add_argument("--precision", default="f32", choices=["f32", "tf32", "bf16"],
+               help="of products of f32, ours and theirs; bf16: mixed precision, PyTorch's autocast")
 p.add_argument("--rounds", type=int, default=5, help="0: check the losses alone")
 p.add_argument("--seconds", type=float, default=0.5, help="of a turn, about")
 p.add_argument("--rivals", default="eager,compile,jax")
@@ -46,7 +47,7 @@ args = p.parse_args()
 
 WAYS = ("fused", "own eager", "eager", "compile", "jax")
 # Losses are f32 sums in other orders; Adam's first updates are the signs of gradients, some of which are rounding alone.
-CLOSE, LATER = (2e-2, 2e-1) if args.tf32 else (2e-4, 2e-2)
+CLOSE, LATER = (2e-4, 2e-2) if args.precision == "f32" else (2e-2, 2e-1)
 
 
 def worker(how, model, path):
@@ -56,13 +57,13 @@ def worker(how, model, path):
         import jax
         jax.config.update("jax_compilation_cache_dir", os.path.join(tempfile.gettempdir(), "zoo-jax"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-        jax.config.update("jax_default_matmul_precision", "tensorfloat32" if args.tf32 else "highest")
+        jax.config.update("jax_default_matmul_precision", {"f32": "highest", "tf32": "tensorfloat32", "bf16": "bfloat16"}[args.precision])
         import zoo_jax as framework
     else:
         import torch
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.tf32
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.precision != "f32"
         import zoo_torch as framework
-    step, version = framework.load(model, path, how, args.device, args.threads)
+    step, version = framework.load(model, path, how, args.device, args.threads, args.precision)
     print(json.dumps(version), flush=True)
     for line in sys.stdin:
         what, *count = line.split()
@@ -110,12 +111,12 @@ class Program:
 def ours(model, mode, cache, save=None):
     command = [f"{args.build}/zoo", model, "--mode", mode, "--threads", str(args.threads), "--serve"]
     return Program("fused" if mode == "fused" else "own eager", command + (["--save", save] if save else []),
-                   {"TENSOR_CACHE": cache, "TENSOR_DEVICE": args.device, "TENSOR_PRECISION": "tf32" if args.tf32 else "f32"})
+                   {"TENSOR_CACHE": cache, "TENSOR_DEVICE": args.device, "TENSOR_PRECISION": args.precision})
 
 
 def theirs(how, model, path):
     return Program(how, [sys.executable, __file__, "--worker", how, model, path, "--device", args.device, "--threads",
-                         str(args.threads)] + (["--tf32"] if args.tf32 else []))
+                         str(args.threads), "--precision", args.precision])
 
 
 def agree(model, mine, other, name):
@@ -222,7 +223,7 @@ def main():
             rows, versions = json.load(f).values()
     if args.rounds:
         print_head()
-    for model in args.models or [m for m in known if m != "gpt_large"]:  # which wants a GPU
+    for model in args.models or [m for m in known if m not in ("gpt_large", "resnet50")]:
         folder = tempfile.mkdtemp(prefix="zoo-")
         try:
             row = measure(model, folder, versions)

@@ -285,6 +285,6 @@ class Step:
         return a.argument_size_in_bytes + a.output_size_in_bytes - a.alias_size_in_bytes + a.temp_size_in_bytes
 
 
-def load(name, path, how, device, threads):
+def load(name, path, how, device, threads, precision):
     from safetensors.numpy import load_file
     return Step(name, load_file(path)), "JAX " + jax.__version__

@@ -36,6 +36,19 @@ def resnet20(m, x):
     return classify(m, x)
 
 
+def resnet50(m, x):
+    x = m.max_pool(m.relu(conv_norm(m, x, 64, 2)))
+    for stage, blocks in enumerate((3, 4, 6, 3)):
+        width = 64 << stage
+        for k in range(blocks):
+            stride = 2 if stage and not k else 1
+            h = m.relu(conv_norm(m, x, width))
+            h = m.relu(conv_norm(m, h, width, stride))
+            h = conv_norm(m, h, 4 * width)
+            x = m.relu(h + (x if k else conv_norm(m, x, 4 * width, stride)))
+    return classify(m, x)
+
+
 def unet(m, x):
     def twice(x):
         for _ in range(2):

@@ -196,7 +196,8 @@ for _name in ("relu", "silu", "gelu", "exp", "sigmoid", "softplus", "concat", "t
 class Step:
     """A model of the zoo at work: step() makes one, check() gives the loss to compare, peak() its bytes."""
 
-    def __init__(self, name, tensors, compiled, device):
+    def __init__(self, name, tensors, compiled, device, precision):
+        self.mixed = precision == "bf16"
         self.name, self.compiled, self.device = name, compiled, device
         self.inference = name in zoo.INFERENCE or name in zoo.GENERATION
         for key, t in tensors.items():
@@ -218,7 +219,8 @@ class Step:
 
         def run(*inputs):
             self.m.used = 0
-            return forward(self.m, *inputs)
+            with torch.autocast(device, torch.bfloat16, enabled=self.mixed):
+                return forward(self.m, *inputs)
 
         # 64 steps written out take minutes to compile: of recurrent networks the cell is.
         self.run = torch.compile(run) if compiled and name not in zoo.RECURRENT else run
@@ -290,8 +292,8 @@ def answer(y):
     return float((y * torch.arange(1, len(y) + 1, device=y.device)).sum())
 
 
-def load(name, path, how, device, threads):
+def load(name, path, how, device, threads, precision):
     from safetensors.torch import load_file
     torch.set_num_threads(threads)
     torch.manual_seed(1)
-    return Step(name, load_file(path), how == "compile", device), "PyTorch " + torch.__version__
+    return Step(name, load_file(path), how == "compile", device, precision), "PyTorch " + torch.__version__

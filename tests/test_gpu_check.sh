@@ -63,9 +63,9 @@ rehearsal() {
     mkdir -p "$tmp/lib64" "$tmp/gpu"
     for name in libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13; do ln -s "$(cd "$BUILD" && pwd)/cusim/libcusim.so" "$tmp/lib64/$name"; done
     printf '#!/bin/sh\necho "simulated GPU, 0, 0 MiB"\n' >"$tmp/gpu/nvidia-smi" && chmod +x "$tmp/gpu/nvidia-smi"
-    PATH=$tmp/gpu:$PATH LD_LIBRARY_PATH=$tmp/lib64 CUDA_HOME=$tmp CUDA_PATH=$tmp TENSOR_CUSIM_CHECK=0 REHEARSAL=1 PYTHON=false STAGES='suite fused rivals large' \
+    PATH=$tmp/gpu:$PATH LD_LIBRARY_PATH=$tmp/lib64 CUDA_HOME=$tmp CUDA_PATH=$tmp TENSOR_CUSIM_CHECK=0 REHEARSAL=1 PYTHON=false STAGES='suite fused kernels rivals large' \
         RESULTS=$tmp/seen GPU_TESTS='test_views' SANITIZED='' HAVE_STB='' GPU_BUILT=$BUILD/stand-in sh tests/gpu/check.sh || return
-    for name in suite fused_vs_eager large-gpt-bf16; do
+    for name in suite fused_vs_eager kernels-on-cpu kernels large-gpt-bf16; do
         if ! grep -q "^### $name: ok, " "$tmp/seen/RESULTS.md" || ! [ -s "$tmp/seen/$name.log" ]; then
             echo "$name did not end well"
             return 1
@@ -103,7 +103,7 @@ bare_machine() {
         echo 'a library was found that is not there'
         return 1
     fi
-    for name in build suite mnist_cnn gpt fused_vs_eager large-gpt-bf16; do
+    for name in build suite mnist_cnn gpt fused_vs_eager kernels large-gpt-bf16; do
         grep -q "^### $name: ok, " "$tmp/clone/seen/RESULTS.md" || return 1
     done
     for name in mnist_cnn-beside-rivals-tf32-off gpt-beside-rivals-tf32-on large-gpt-beside-rivals-tf32-on memcheck.test_views racecheck.test_views; do

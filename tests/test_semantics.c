@@ -264,7 +264,7 @@ TEST(memory_that_was_borrowed_twice_is_known_by_its_addresses)
 {
     enum { N = 1 << 16 };
     static float memory[N], elsewhere[1];
-    tn_session *s = open_way(CPU_EAGER);
+    tn_session *s = tn_open(.device = TN_CPU, .mode = TN_EAGER, .seed = 1); /* in place: on a CPU alone */
     tn_tensor *x = tn_arange(s, 0, N, 1, TN_F32);
     tn_tensor *all = tn_borrow(s, memory, TN_F32, TN_SHAPE(N), NULL, NULL);
     tn_tensor *other = tn_borrow(s, elsewhere, TN_F32, TN_SHAPE(1), NULL, NULL);

@@ -31,6 +31,26 @@ static tn_tensor *resnet(struct net *m)
     return classify(m, x, in);
 }
 
+/* ResNet-50 of 224 x 224 pixels, strides in the 3 x 3; its pool is 2 x 2. */
+static tn_tensor *resnet50(struct net *m)
+{
+    static const int blocks[] = {3, 4, 6, 3};
+    int64_t in = 64;
+    tn_tensor *x = tn_max_pool2d(tn_relu(conv_norm(m, m->in[0], 3, in, 7, 2, 1)), 2);
+    for (int stage = 0; stage < 4; stage++)
+        for (int k = 0; k < blocks[stage]; k++) {
+            const int64_t width = 64 << stage, out = 4 * width;
+            const int stride = stage && !k ? 2 : 1;
+            tn_tensor *h = tn_relu(conv_norm(m, x, in, width, 1, 1, 1));
+            h = tn_relu(conv_norm(m, h, width, width, 3, stride, 1));
+            h = conv_norm(m, h, width, out, 1, 1, 1);
+            if (!k) x = conv_norm(m, x, in, out, 1, stride, 1);
+            x = tn_relu(tn_add(h, x));
+            in = out;
+        }
+    return classify(m, x, in);
+}
+
 static tn_tensor *twice(struct net *m, tn_tensor *x, int64_t in, int64_t out)
 {
     for (int i = 0; i < 2; i++)
@@ -158,6 +178,7 @@ const struct model images[] = {
     {"mixer", mixer, CROSS_ENTROPY, .in = {IMAGES(64, 32, 3), CLASSES(64)}},
     {"mlp", mlp, CROSS_ENTROPY, .in = {{2, {256, 784}, 0}, CLASSES(256)}, .dropout = 0.1, .random = true},
     {"vae", vae, ITS_OWN, .in = {IMAGES(64, 28, 1)}, .random = true},
+    {"resnet50", resnet50, CROSS_ENTROPY, .in = {IMAGES(128, 224, 3), CLASSES(128)}},
     {"resnet20_infer", resnet, INFERENCE, .in = {IMAGES(1, 32, 3)}},
     {"vit_infer", vit, INFERENCE, .in = {IMAGES(1, 32, 3)}},
     {NULL}};

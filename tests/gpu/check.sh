@@ -5,6 +5,7 @@
 #   suite       the suite on the GPU
 #   models      the examples train
 #   fused       each operator, fused beside eager
+#   kernels     the kernels of training at sizes that fill the chip: compared with the CPU, timed, beside PyTorch
 #   rivals      training steps beside PyTorch and JAX in the same run, with TF32 off and then on
 #   large       a GPT that fills the chip, in f32 and bf16, beside the same rivals
 #   sanitize    some tests under compute-sanitizer
@@ -22,7 +23,7 @@ BUILD=${BUILD:-build} GPU_BUILT=${GPU_BUILT:-$BUILD/tests} MAKE=${MAKE:-make} PY
 results=${RESULTS:+$RESULTS/RESULTS.md}
 results=${results:-tests/gpu/RESULTS.md}
 logs=${RESULTS:-$BUILD/gpu-check}
-stages=${STAGES:-build suite models fused rivals large sanitize}
+stages=${STAGES:-build suite models fused kernels rivals large sanitize}
 failed=0
 
 steps() { # FULL SMALL: which of the two
@@ -63,7 +64,7 @@ run() { # NAME SECONDS LINES COMMAND...: its whole output goes to logs, its last
 
 for stage in $stages; do
     case $stage in
-    build | suite | models | fused | rivals | large | sanitize) ;;
+    build | suite | models | fused | kernels | rivals | large | sanitize) ;;
     *) echo "gpu-check: there is no stage $stage" >&2 && exit 2 ;;
     esac
 done
@@ -103,12 +104,18 @@ if has fused; then
     run fused_vs_eager 240 80 "$BUILD/fused_vs_eager" --device cuda --case "$(steps all softmax)" --shape "$(steps dram small)" \
         --rounds "$(steps 5 1)" --patience 0 --json "$logs/fused_vs_eager.json" || failed=1
 fi
+if has kernels; then
+    # shellcheck disable=SC2046
+    run kernels-on-cpu 240 3 env TENSOR_DEVICE=cpu "$BUILD/gpu/timed" --write "$logs/kernels.ref" $(steps '' small) &&
+        run kernels 180 400 "$BUILD/gpu/timed" --time "$logs/kernels.ref" $(steps '' small) || failed=1
+    run kernels-in-pytorch 180 80 "$PYTHON" bench/gpu_torch.py $(steps --compile small) || :
+fi
 rivals() { # NAME MODEL: what is missing here is said in the log, and is no failure
     beside=$1
     shift
     for tf32 in off on; do
         # shellcheck disable=SC2046
-        run "$beside-tf32-$tf32" 280 40 "$PYTHON" bench/zoo.py $([ $tf32 = off ] || echo --tf32) --device cuda \
+        run "$beside-tf32-$tf32" 280 40 "$PYTHON" bench/zoo.py --precision $([ $tf32 = off ] && echo f32 || echo tf32) --device cuda \
             --rounds "$(steps 3 1)" --build "$BUILD" --json "$logs/$beside-tf32-$tf32.json" "$@" || :
     done
 }
@@ -118,6 +125,11 @@ if has rivals; then
 fi
 if has large; then
     rivals large-gpt-beside-rivals gpt_large
+    for model in gpt_large resnet50; do
+        # shellcheck disable=SC2046
+        run $model-bf16-beside-rivals 280 12 "$PYTHON" bench/zoo.py $(steps $model gpt_small) --precision bf16 --device cuda \
+            --rivals eager,compile --rounds "$(steps 3 1)" --build "$BUILD" --json "$logs/$model-bf16.json" || :
+    done
     run large-gpt-bf16 120 6 env TENSOR_PRECISION=bf16 "$BUILD/gpt" --device cuda --quiet --sample 0 --steps "$(steps 60 2)" \
         --layers "$(steps 12 1)" --heads "$(steps 12 2)" --dim "$(steps 768 32)" --ctx "$(steps 1024 16)" --batch "$(steps 8 2)" \
         --log "$logs/large-gpt-bf16.jsonl" || failed=1
