@@ -24,11 +24,15 @@
 
 typedef struct tiling {
     int bm, bn, warps_m, warps_n, bk_words, stages;
+    bool halo;
 } tiling;
-static const tiling tilings[] = {{32, 32, 2, 1, 16, 3},   {64, 32, 2, 1, 32, 4},   {32, 64, 1, 4, 16, 2},
-                                 {64, 64, 2, 2, 16, 3},   {128, 128, 8, 1, 32, 4}, {128, 256, 8, 1, 32, 3},
-                                 {256, 128, 8, 1, 32, 4}, {192, 256, 12, 1, 32, 4}};
-enum { WARPGROUPS = 4 }; /* the first of the tilings that are by them */
+static const tiling tilings[] = {
+    {32, 32, 2, 1, 16, 3, false},    {64, 32, 2, 1, 32, 4, false},   {32, 64, 1, 4, 16, 2, false},
+    {64, 64, 2, 2, 16, 3, false},    {128, 128, 8, 1, 32, 4, false}, {128, 256, 8, 1, 32, 3, false},
+    {256, 128, 8, 1, 32, 4, false},  {256, 64, 8, 1, 32, 4, false},  {128, 64, 8, 1, 32, 3, false},
+    {192, 256, 12, 1, 32, 4, false}, {384, 128, 12, 1, 32, 4, true}, {256, 128, 8, 1, 32, 4, true},
+    {256, 64, 8, 1, 32, 3, true},    {128, 128, 8, 1, 32, 4, true}};
+enum { WARPGROUPS = 4, HALOS = 10 }; /* the first of the tilings that are by them, and that keep the image */
 
 typedef struct test_case {
     tn_conv2d_desc d;
@@ -116,16 +120,17 @@ static inline bool add(cases *l, const tn_target *target, test_case c)
     const tiling *w = &tilings[c.tiling];
     c.tile.bm = w->bm, c.tile.bn = w->bn, c.tile.warps_m = w->warps_m, c.tile.warps_n = w->warps_n;
     c.tile.bk = c.d.dtype == TN_F32 ? w->bk_words : 2 * w->bk_words;
-    c.tile.stages = w->stages, c.tile.splits = c.splits;
+    c.tile.stages = w->stages, c.tile.splits = c.splits, c.tile.halo = w->halo;
     if (!fu_conv_tile_as(&c.d, &t, c.stats, &c.tile)) return false;
     const bool alone = c.d.groups > 1 && c.d.groups == c.d.c;
     char kind[32] = "conv";
     if (alone) snprintf(kind, sizeof kind, "depthwise");
     if (!alone && small_groups(&c.d))
         snprintf(kind, sizeof kind, "grouped_%d_%d", (int)(c.d.c / c.d.groups), (int)(c.d.oc / c.d.groups));
-    snprintf(c.name, sizeof c.name, "%s_%d_%d_%d_%d_%d%d%d_%d%d%d", kind, (int)c.d.pass, (int)c.d.dtype,
+    const int64_t deep = (c.d.pass == TN_CONV_DATA_GRAD ? c.d.oc : c.d.c) / c.d.groups;
+    snprintf(c.name, sizeof c.name, "%s_%d_%d_%d_%d_%d%d%d_%d%d%d%d%d", kind, (int)c.d.pass, (int)c.d.dtype,
              c.tf32, c.tiling, c.tile.vec_a, c.tile.vec_b, c.tile.pack, c.tile.splits > 1, c.stats,
-             c.prologue);
+             c.prologue, w->halo && deep > c.tile.bk, deep % c.tile.bk == 0);
     if (l->n == l->room) {
         l->room = l->room ? 2 * l->room : 64;
         l->c = realloc(l->c, (size_t)l->room * sizeof *l->c);

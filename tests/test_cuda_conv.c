@@ -56,7 +56,8 @@ CUDA_TEST(warpgroups)
     sim.set("shared-most", 227 << 10);
     tn_device *d = device_open();
     cases l = {.n = 0};
-    int of[4] = {0}, prologues = 0, stats = 0, splits = 0;
+    enum { SIZES = HALOS - WARPGROUPS };
+    int of[SIZES] = {0}, prologues = 0, stats = 0, splits = 0;
     seed = 61;
     for (int pass = 0; pass < 3; pass++)
         for (int kind = 0; kind < 4; kind++)
@@ -69,18 +70,55 @@ CUDA_TEST(warpgroups)
                 c.prologue = pass != 1 && below(3) == 0;
                 c.stats = pass == 0 && below(3) == 0;
                 c.splits = below(3) ? 1 : 2 + below(3);
-                const int size = (int)below(4);
+                const int size = (int)below(SIZES);
                 c.tiling = WARPGROUPS + size;
                 if (small_groups(&c.d) || (c.d.groups > 1 && c.d.groups == c.d.c)) continue;
-                if (c.prologue && (size == 3 || (pass == 0 && c.splits > 1)))
+                if (c.prologue && (size == SIZES - 1 || (pass == 0 && c.splits > 1)))
                     continue; /* have no room for one */
                 if (!add(&l, &d->target, c)) continue;
                 assert_true(l.c[l.n - 1].tile.wgmma);
                 i++, of[size]++;
                 prologues += c.prologue, stats += c.stats, splits += l.c[l.n - 1].tile.splits > 1;
             }
-    for (int i = 0; i < 4; i++) assert_true(of[i] > 1);
+    for (int i = 0; i < SIZES; i++) assert_true(of[i] > 0);
     assert_true(l.n >= 36 && prologues > 2 && stats > 2 && splits > 2);
+    run_cases(d, &l);
+    device_close(d);
+}
+
+/* By those that keep a part of the image: forward and data gradient, of windows of each kind, images smaller
+ * than a tile and larger, channels that are kept once and several times. */
+CUDA_TEST(halos)
+{
+    enum { SIZES = sizeof tilings / sizeof *tilings - HALOS };
+    sim.set("shared-most", 227 << 10);
+    tn_device *d = device_open();
+    cases l = {.n = 0};
+    int of[2][SIZES] = {{0}}, several = 0, stats = 0, groups = 0, wide = 0, far = 0;
+    seed = 71;
+    for (int pass = 0; pass < 2; pass++)
+        for (int size = 0; size < SIZES; size++)
+            for (int i = 0, tries = 0; i < (full ? 24 : 6) && tries < 1000; tries++) {
+                test_case c = {.tiling = HALOS + size, .splits = 1, .whole = below(4) > 0};
+                c.d = conv_desc(below(2) ? TN_F16 : TN_BF16, (tn_conv_pass)pass, 1 + below(4), 1 + below(12),
+                                64, 64, 3);
+                c.d.w = below(8) ? 1 + below(14) : 30 + below(50);
+                c.d.groups = below(4) ? 1 : 2;
+                c.d.kh = 1 + below(4), c.d.kw = 1 + below(4);
+                *(pass ? &c.d.oc : &c.d.c) = c.d.groups * 64 * (1 + below(3));
+                *(pass ? &c.d.c : &c.d.oc) = c.d.groups * 8 * (1 + below(20));
+                for (int k = 0; k < 4; k++) c.d.pad[k] = below(4);
+                for (int k = 0; k < 2; k++) c.d.dilation[k] = 1 + (below(4) == 0);
+                c.stats = pass == 0 && below(3) == 0;
+                if (!add(&l, &d->target, c)) continue;
+                const test_case *a = &l.c[l.n - 1];
+                assert_true(a->tile.halo && a->tile.wgmma);
+                i++, of[pass][size]++, stats += c.stats, groups += c.d.groups > 1, wide += c.d.w > 29;
+                several += a->tile.dim[18] > 1;
+                far += c.d.pad[2] >= c.d.kw * c.d.dilation[1];
+            }
+    for (int i = 0; i < 2 * SIZES; i++) assert_true(of[i / SIZES][i % SIZES] > 5);
+    assert_true(several > 5 && stats > 2 && groups > 3 && wide > 2 && far > 0);
     run_cases(d, &l);
     device_close(d);
 }
@@ -140,7 +178,7 @@ CUDA_TEST(choices)
     d = conv_desc(TN_F32, TN_CONV_WEIGHT_GRAD, 64, 56, 512, 64,
                   3); /* the best tile has no room for a prologue */
     assert_true(fu_conv_tile(&d, &h100, false, &o) && !fu_conv_can_load(&d, &o));
-    fu_conv_way way = {d, false, o.bm, o.bn, o.bk, o.stages, o.warps_m, o.warps_n, o.splits};
+    fu_conv_way way = {d, false, o.bm, o.bn, o.bk, o.stages, o.warps_m, o.warps_n, o.splits, o.halo};
     fu_tuned tuned = {1, 1, &way};
     t = h100;
     t.tuned = &tuned; /* were it found to be the fastest, too */

@@ -90,7 +90,8 @@ static struct fu_conv_tile first_choice(subject what, int *most_shared)
         less += tile[i].grid.shared < tile[0].grid.shared;
         for (int k = 0; k < i; k++)
             assert_false(tile[i].bm == tile[k].bm && tile[i].bn == tile[k].bn && tile[i].bk == tile[k].bk &&
-                         tile[i].stages == tile[k].stages && tile[i].splits == tile[k].splits);
+                         tile[i].stages == tile[k].stages && tile[i].splits == tile[k].splits &&
+                         tile[i].halo == tile[k].halo);
     }
     assert_true(less > 0); /* else there is nothing to win by */
     *most_shared = (int)tile[0].grid.shared;
@@ -106,7 +107,8 @@ static bool is_tile(const outcome *o, const struct fu_conv_tile *t)
 static bool same_way(const fu_conv_way *a, const fu_conv_way *b)
 {
     return a->bm == b->bm && a->bn == b->bn && a->bk == b->bk && a->stages == b->stages &&
-           a->warps_m == b->warps_m && a->warps_n == b->warps_n && a->splits == b->splits;
+           a->warps_m == b->warps_m && a->warps_n == b->warps_n && a->splits == b->splits &&
+           a->halo == b->halo;
 }
 
 /* A cache folder of its own, and the paths of the choices in it. */
@@ -287,7 +289,7 @@ TEST_IN(a_broken_file_is_not_there, open_folder, remove_folder)
         assert_memory_equal(again, good, n);
     }
     /* Whole, but a tile that there cannot be: the model's serves. */
-    write_all(path, bad, forged(good, "17 3 0 -1 5 0 splits 9", bad));
+    write_all(path, bad, forged(good, "17 3 0 -1 5 0 halo 0 splits 9", bad));
     outcome o = session_on(TN_CUDA, CONVOLUTION);
     assert_int_equal(o.measured, 0);
     check_values(&o, CONVOLUTION);

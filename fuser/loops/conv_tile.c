@@ -46,6 +46,7 @@ typedef struct shape {
     bool forward, weights;     /* the pass: forward, weight gradient */
     int64_t in_each, out_each; /* of groups of few channels: gathered and made of them; else 0 */
     int64_t multiplier; /* of a convolution of each channel alone: channels of y for one of x; else 0 */
+    int64_t halo;       /* rows that a block keeps of the image while taps change; else 0 */
 } shape;
 
 /* ---- the three products ---- */
@@ -162,6 +163,12 @@ static bool valid(const struct fu_conv_tile *o, const shape *s)
            o->bn * o->bk <= MOST_UNITS * threads * o->vec_b;
 }
 
+/* Halos that a block keeps: the next one comes while taps are multiplied with the one before. */
+static int halos_of(const struct fu_conv_tile *o, const shape *s)
+{
+    return s->channels > o->bk ? 2 : 1;
+}
+
 static int64_t shared_of(const struct fu_conv_tile *o, const shape *s, bool stats)
 {
     const int threads = o->warps_m * o->warps_n * 32;
@@ -169,6 +176,7 @@ static int64_t shared_of(const struct fu_conv_tile *o, const shape *s, bool stat
     if (s->multiplier && s->weights) /* sums of the taps, of the threads */
         return s->taps * o->bn * 4 + (int64_t)threads * o->vec_a * 4;
     int64_t buffers = (int64_t)o->stages * (o->bm + o->bn) * o->bk * s->size;
+    if (o->halo) buffers = ((int64_t)o->stages * o->bn + halos_of(o, s) * s->halo) * o->bk * s->size;
     int64_t results = (int64_t)o->bm * (o->bn + ROOM) * 4;
     if (stats) results += 3 * 4 * (int64_t)(threads > o->bn ? threads : o->bn);
     if (s->in_each) return results + s->taps * o->bn * s->in_each * 4;
@@ -231,14 +239,17 @@ static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
         return;
     }
     const double bm = o->bm, bn = o->bn, bk = o->bk, size = s->size;
+    /* rows of the image that a buffer costs */
+    const double rows = o->halo ? (double)s->halo / (double)s->taps : bm;
     const double mma = bm * bn * bk * o->products /
                        (size == 4  ? mma_per_clock / 2
                         : o->wgmma ? wgmma_per_clock
                                    : mma_per_clock);
     /* a warpgroup reads its rows for every 128 columns, and these for every 64 rows */
-    const double reads_a = o->wgmma ? bn / 128 : o->warps_n, reads_b = o->wgmma ? bm / 64 : o->warps_m;
-    const double shared = (reads_a * bm + reads_b * bn) * bk * size / shared_per_clock;
-    const double l2 = (bm + bn) * bk * size / l2_per_clock;
+    const double reads_a = o->wgmma ? (double)tn_ceil_div(o->bn, o->halo ? 128 : 256) : o->warps_n,
+                 reads_b = o->wgmma ? bm / 64 : o->warps_m;
+    const double shared = (reads_a * bm + reads_b * bn + rows + bn) * bk * size / shared_per_clock;
+    const double l2 = (rows + bn) * bk * size / l2_per_clock;
     const double issue = issued(o, s) * o->warps_m * o->warps_n / 4;
     const struct {
         double clocks;
@@ -266,13 +277,14 @@ static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
     if (far > o->cycles) o->share *= o->cycles / far, o->bound = "DRAM";
 }
 
-static void write_defines(const tn_conv2d_desc *d, bool stats, struct fu_conv_tile *o)
+static void write_defines(const tn_conv2d_desc *d, const shape *s, bool stats, struct fu_conv_tile *o)
 {
     snprintf(o->defines, sizeof o->defines,
              "#define PASS %d\n#define DTYPE %d\n#define PRODUCTS %d\n#define BM %d\n#define BN %d\n#define "
              "BK %d\n"
              "#define STAGES %d\n#define WARPS_M %d\n#define WARPS_N %d\n#define VEC_A %d\n#define VEC_B %d\n"
-             "#define SPLIT %d\n#define STATS %d\n#define EPI_VEC %d\n#define WGMMA %d\n"
+             "#define SPLIT %d\n#define STATS %d\n#define EPI_VEC %d\n#define WGMMA %d\n#define HALO "
+             "%d\n#define WHOLE %d\n#define BLOCKS %d\n"
              "#define CONV2D_JOIN_(a, b) a##b\n#define CONV2D_JOIN(a, b) CONV2D_JOIN_(a, b)\n"
              "#define SPACE CONV2D_JOIN(ENTRY, _space)\n#define tn_epilogue CONV2D_JOIN(ENTRY, _epilogue)\n"
              "#define tn_statistics CONV2D_JOIN(ENTRY, _statistics)\n"
@@ -282,7 +294,9 @@ static void write_defines(const tn_conv2d_desc *d, bool stats, struct fu_conv_ti
              : d->dtype == TN_F16 ? 2
                                   : 3,
              o->products, o->bm, o->bn, o->bk, o->stages, o->warps_m, o->warps_n, o->vec_a, o->vec_b,
-             o->splits > 1, stats, o->pack, o->wgmma);
+             o->splits > 1, stats, o->pack, o->wgmma, o->halo ? halos_of(o, s) : 0,
+             o->bk > 1 && s->channels % o->bk == 0,
+             o->wgmma && o->bm * o->bn <= 64 * o->grid.threads ? 2 : 1);
 }
 
 /* Of TF32, for one of what is multiplied. */
@@ -298,13 +312,39 @@ static bool suits_wgmma(const struct fu_conv_tile *o, const shape *s, const tn_t
 {
     const bool full = o->warps_m > 8;
     return t->wgmma && s->size == 2 && o->bk == 64 && o->stages > 2 && o->vec_a == 8 && o->vec_b == 8 &&
-           o->bm % (16 * o->warps_m) == 0 && o->bn % 128 == 0 &&
-           !(full && (stats || o->splits > 1 || (!s->forward && !s->weights)));
+           o->bm % (16 * o->warps_m) == 0 && (o->bn == 64 || o->bn % 128 == 0) &&
+           !(full && !o->halo && (stats || o->splits > 1 || (!s->forward && !s->weights)));
 }
 
-static bool fill_in(const tn_conv2d_desc *d, const shape *s, const tn_target *t, bool stats,
+/* Numbers pixels as conv_halo.cu has it, so that windows across a border see pixels that do not exist. false:
+ * it has no form of the convolution. */
+static bool lay_halo(const tn_conv2d_desc *d, const struct fu_conv_tile *o, shape *s)
+{
+    const int64_t reach[2] = {d->dilation[0] * (d->kh - 1), d->dilation[1] * (d->kw - 1)};
+    const int64_t x[2] = {d->h, d->w}, y[2] = {d->oh, d->ow};
+    int64_t extent[2];
+    if (s->weights || s->direct || d->stride[0] != 1 || d->stride[1] != 1 || s->channels % o->bk ||
+        o->splits > 1 || s->taps < 2 * (o->stages - 2))
+        return false;
+    for (int i = 0; i < 2; i++) { /* in front of what is gathered from, and behind it */
+        const int64_t front = s->forward ? d->pad[2 * i] : reach[i] - d->pad[2 * i];
+        const int64_t in = s->forward ? x[i] : y[i], out = s->forward ? y[i] : x[i];
+        const int64_t behind = out + reach[i] - front - in;
+        const int64_t more = front > behind ? front : behind;
+        extent[i] = in + (more > 0 ? more : 0);
+        if (extent[i] < out) extent[i] = out;
+    }
+    s->width = extent[1];
+    s->pixels = extent[0] * extent[1];
+    s->m = d->n * s->pixels;
+    s->halo = (o->bm + reach[0] * s->width + reach[1] + 6) / 8 * 8 + 1;
+    return fits(d->n, extent[0], extent[1], 2) && s->halo < 1 << 14;
+}
+
+static bool fill_in(const tn_conv2d_desc *d, const shape *of, const tn_target *t, bool stats,
                     struct fu_conv_tile *o)
 {
+    shape own = *of, *const s = &own;
     const int64_t in = d->c / d->groups, out = d->oc / d->groups;
     o->products = products_of(s, t);
     o->vec_a = vector_of(d->pass == TN_CONV_FORWARD ? in : out, s->size);
@@ -323,6 +363,7 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *s, const tn_target *t,
         if (s->weights) o->pack = 1;
     }
     o->wgmma = !s->direct && o->warps_n == 1 && o->warps_m >= 8;
+    if (o->halo && (!o->wgmma || !lay_halo(d, o, s))) return false;
     if (!valid(o, s) || (o->wgmma && !suits_wgmma(o, s, t, stats))) return false;
     const int64_t tiles_m = tn_ceil_div(s->m, o->bm), tiles_n = tn_ceil_div(s->n, o->bn);
     const int64_t tiles = tiles_m * tiles_n * s->groups * s->phases, sets = tn_ceil_div(tiles_m, STATS_TILES);
@@ -365,7 +406,7 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *s, const tn_target *t,
                            tiles_m,
                            tiles_n,
                            o->splits,
-                           per,
+                           o->halo ? s->halo : per,
                            s->m,
                            s->n,
                            s->multiplier ? s->multiplier : s->k,
@@ -386,6 +427,7 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *s, const tn_target *t,
     o->before = tn_embed_text(TN_EMBED_PTX_CUH);
     o->text = tn_embed_text(s->multiplier ? TN_EMBED_DEPTHWISE_CU
                             : s->in_each  ? TN_EMBED_GROUPED_CU
+                            : o->halo     ? TN_EMBED_CONV_HALO_CU
                             : o->wgmma    ? TN_EMBED_CONV2D_WGMMA_CU
                                           : TN_EMBED_CONV2D_CU);
     o->stats = stats;
@@ -393,7 +435,7 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *s, const tn_target *t,
     o->product = d->kh == 1 && d->kw == 1 && d->stride[0] == 1 && d->stride[1] == 1 && !d->pad[0] &&
                  !d->pad[1] && !d->pad[2] && !d->pad[3] && d->groups == 1;
     predict(o, s, t);
-    write_defines(d, stats, o);
+    write_defines(d, s, stats, o);
     const size_t end = strlen(o->defines);
     if (s->in_each)
         snprintf(o->defines + end, sizeof o->defines - end, "#define IN_EACH %d\n#define OUT_EACH %d\n",
@@ -420,15 +462,20 @@ bool fu_conv_tile_as(const tn_conv2d_desc *d, const tn_target *t, bool stats, st
  * the same, the first. */
 static const struct {
     int bm, bn, warps_m, warps_n;
-} sizes[] = {{192, 256, 12, 1}, {128, 256, 8, 1}, {256, 128, 8, 1}, {128, 128, 8, 1}, {128, 256, 2, 4},
-             {256, 128, 4, 2},  {128, 128, 2, 4}, {128, 64, 2, 2},  {64, 128, 2, 2},  {64, 64, 2, 2},
-             {128, 32, 4, 1},   {64, 32, 4, 1},   {32, 64, 1, 4},   {32, 32, 2, 2}};
+    bool halo;
+} sizes[] = {
+    {384, 128, 12, 1, true}, {256, 128, 8, 1, true},  {256, 64, 8, 1, true},    {128, 128, 8, 1, true},
+    {256, 64, 8, 1, false},  {128, 64, 8, 1, false},  {192, 256, 12, 1, false}, {128, 256, 8, 1, false},
+    {256, 128, 8, 1, false}, {128, 128, 8, 1, false}, {128, 256, 2, 4, false},  {256, 128, 4, 2, false},
+    {128, 128, 2, 4, false}, {128, 64, 2, 2, false},  {64, 128, 2, 2, false},   {64, 64, 2, 2, false},
+    {128, 32, 4, 1, false},  {64, 32, 4, 1, false},   {32, 64, 1, 4, false},    {32, 32, 2, 2, false}};
 
 bool fu_conv_size(int i, struct fu_conv_tile *out)
 {
     if (i < 0 || i >= (int)(sizeof sizes / sizeof *sizes)) return false;
     out->bm = sizes[i].bm, out->bn = sizes[i].bn;
     out->warps_m = sizes[i].warps_m, out->warps_n = sizes[i].warps_n;
+    out->halo = sizes[i].halo;
     return true;
 }
 
@@ -461,7 +508,7 @@ static int keep_best(struct fu_conv_tile *out, int n, int most, int each, const 
     int at = n, alike = 0, worst = -1;
     while (at > 0 && try->cycles < out[at - 1].cycles) at--;
     for (int i = 0; i < n; i++) {
-        if (out[i].bm != try->bm || out[i].bn != try->bn) continue;
+        if (out[i].bm != try->bm || out[i].bn != try->bn || out[i].halo != try->halo) continue;
         if (out[i].bk == try->bk && out[i].stages == try->stages && out[i].splits == try->splits) return n;
         alike++;
         worst = i;
@@ -481,7 +528,7 @@ static int keep_best(struct fu_conv_tile *out, int n, int most, int each, const 
  * that share their sums: there the compiler runs out of registers (`make cuda-kernels` shows the others). */
 static bool can_load(const shape *s, const struct fu_conv_tile *o)
 {
-    if (s->direct || (!s->forward && !s->weights)) return false;
+    if (s->direct || o->halo || (!s->forward && !s->weights)) return false;
     if (o->warps_m > 8 || (o->warps_m == 8 && s->forward && o->splits > 1)) return false;
     return !(s->weights && o->products == 3 && o->bn > o->bm && o->bn * o->bk > 2048);
 }
@@ -567,7 +614,8 @@ static bool found_tile(const tn_conv2d_desc *d, const tn_target *t, bool stats, 
                                      .stages = w->stages,
                                      .warps_m = w->warps_m,
                                      .warps_n = w->warps_n,
-                                     .splits = w->splits};
+                                     .splits = w->splits,
+                                     .halo = w->halo};
         if (fu_conv_tile_as(d, t, stats, out)) return out->tuned = true;
     }
     return false;

@@ -15,6 +15,7 @@ typedef struct fu_conv_way {
     bool stats;
     int bm, bn, bk, stages, warps_m, warps_n;
     int64_t splits;
+    bool halo;
 } fu_conv_way;
 
 /* Tiles that were found to be the fastest by running them: tn_target.tuned. */
@@ -35,6 +36,7 @@ struct fu_conv_tile {
     tn_grid grid;
     bool stats, tuned; /* with statistics; found by running it */
     bool wgmma;        /* by warpgroups: 12 or 8 warps along M, of 64 rows each four */
+    bool halo;         /* these, and the image stays while the taps change: kernels/conv_halo.cu */
     bool product;      /* no more than a product of matrices, at which the library is as good */
     /* how: */
     int bm, bn, bk, stages, warps_m, warps_n, vec_a, vec_b, products;
@@ -76,11 +78,11 @@ bool fu_conv_same(const tn_conv2d_desc *a, const tn_conv2d_desc *b);
 double fu_conv_before(const tn_conv2d_desc *d, const tn_target *t, const struct fu_conv_tile *o, double work,
                       int operands);
 
-/* The i-th size of a tile that the choice is among: bm, bn, warps_m and warps_n of *out. false: there are no
+/* The i-th size of a tile that the choice is among: bm, bn, warps_m, warps_n and halo of *out. false: there are no
  * more. */
 bool fu_conv_size(int i, struct fu_conv_tile *out);
 
-/* fu_conv_tile with bm, bn, bk, stages, warps_m, warps_n and splits as they are in *out. false: that cannot
+/* fu_conv_tile with bm, bn, bk, stages, warps_m, warps_n, splits and halo as they are in *out. false: that cannot
  * be.
  */
 bool fu_conv_tile_as(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out);

@@ -21,10 +21,12 @@ enum { LINE = 1024 };
 
 /* ---- texts ---- */
 
-static const tn_embedded part[] = {
-    TN_EMBED_CONV_CU,    TN_EMBED_PRODUCT_CU,        TN_EMBED_ATTENTION_CU, TN_EMBED_ATTENTION_BACKWARD_CU,
-    TN_EMBED_CONV2D_CU,  TN_EMBED_DEPTHWISE_CU,      TN_EMBED_GROUPED_CU,   TN_EMBED_CONV_PLAIN_CUH,
-    TN_EMBED_SCATTER_CU, TN_EMBED_ATTENTION_WGMMA_CU, TN_EMBED_CONV2D_WGMMA_CU};
+static const tn_embedded part[] = {TN_EMBED_CONV_CU,         TN_EMBED_PRODUCT_CU,
+                                   TN_EMBED_ATTENTION_CU,    TN_EMBED_ATTENTION_BACKWARD_CU,
+                                   TN_EMBED_CONV2D_CU,       TN_EMBED_DEPTHWISE_CU,
+                                   TN_EMBED_GROUPED_CU,      TN_EMBED_CONV_PLAIN_CUH,
+                                   TN_EMBED_SCATTER_CU,      TN_EMBED_ATTENTION_WGMMA_CU,
+                                   TN_EMBED_CONV2D_WGMMA_CU, TN_EMBED_CONV_HALO_CU};
 enum { PARTS = sizeof part / sizeof *part };
 
 /* The number of the part that begins at `text`; -1: none does. */

@@ -44,11 +44,12 @@ struct tn_tune {
 
 static void key_of(const tn_session *s, const fu_conv_way *w, char *out)
 {
-    static const tn_embedded text[] = {TN_EMBED_PTX_CUH, TN_EMBED_CONV2D_CU, TN_EMBED_CONV_PLAIN_CUH};
+    static const tn_embedded text[] = {TN_EMBED_PTX_CUH, TN_EMBED_CONV2D_WGMMA_CU, TN_EMBED_CONV_HALO_CU,
+                                       TN_EMBED_CONV_PLAIN_CUH};
     static const char *const pass[] = {"forward", "data gradient", "weight gradient"};
     const tn_conv2d_desc *d = &w->d;
     uint64_t kernels = 0;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         kernels =
             tn_hash_mix(kernels ^ 1, tn_hash_bytes(tn_embed_text(text[i]), strlen(tn_embed_text(text[i]))));
     snprintf(out, KEY,
@@ -74,8 +75,8 @@ static bool path_of(const tn_session *s, const char *key, char *out, size_t n)
 
 static int print_way(const char *key, const fu_conv_way *w, char *out)
 {
-    int n = snprintf(out, FILE_BYTES, "libtensor tile\n%s\ntile %d %d %d %d %d %d splits %lld\n", key, w->bm,
-                     w->bn, w->bk, w->stages, w->warps_m, w->warps_n, (long long)w->splits);
+    int n = snprintf(out, FILE_BYTES, "libtensor tile\n%s\ntile %d %d %d %d %d %d halo %d splits %lld\n", key,
+                     w->bm, w->bn, w->bk, w->stages, w->warps_m, w->warps_n, w->halo, (long long)w->splits);
     return n + snprintf(out + n, FILE_BYTES - (size_t)n, "check %016llx\n",
                         (unsigned long long)tn_hash_bytes(out, (size_t)n));
 }
@@ -90,12 +91,14 @@ static bool load(const tn_session *s, const char *key, fu_conv_way *w)
     fclose(f);
     text[n] = 0;
     long long splits = 0;
+    int halo = 0;
     const char *at = strstr(text, "\ntile ");
     fu_conv_way found = *w;
-    if (!at || sscanf(at, "\ntile %d %d %d %d %d %d splits %lld", &found.bm, &found.bn, &found.bk,
-                      &found.stages, &found.warps_m, &found.warps_n, &splits) != 7)
+    if (!at || sscanf(at, "\ntile %d %d %d %d %d %d halo %d splits %lld", &found.bm, &found.bn, &found.bk,
+                      &found.stages, &found.warps_m, &found.warps_n, &halo, &splits) != 8)
         return false;
     found.splits = splits;
+    found.halo = halo;
     if ((size_t)print_way(key, &found, again) != n || memcmp(again, text, n)) return false;
     *w = found;
     return true;
@@ -226,7 +229,7 @@ static bool measure(tn_session *s, trial *t, fu_conv_way *w)
     const struct fu_conv_tile *o = &t->tile[best];
     if (ok) {
         w->bm = o->bm, w->bn = o->bn, w->bk = o->bk, w->stages = o->stages;
-        w->warps_m = o->warps_m, w->warps_n = o->warps_n, w->splits = o->splits;
+        w->warps_m = o->warps_m, w->warps_n = o->warps_n, w->splits = o->splits, w->halo = o->halo;
         s->tune->measured++;
     }
     for (int i = 0; i < OPERANDS; i++)
@@ -258,7 +261,8 @@ void tn_tune_close(tn_session *s)
 static bool cut_so(const struct fu_conv_tile *o, const fu_conv_way *w)
 {
     return o->bm == w->bm && o->bn == w->bn && o->bk == w->bk && o->stages == w->stages &&
-           o->warps_m == w->warps_m && o->warps_n == w->warps_n && o->splits == w->splits;
+           o->warps_m == w->warps_m && o->warps_n == w->warps_n && o->splits == w->splits &&
+           o->halo == w->halo;
 }
 
 /* Finds the fastest tile for the convolution that the step computes, in the file or by timing, and enters it

@@ -188,9 +188,14 @@ TN_FN void fill(const tn_cuda_args &a, const place &p, const source &s, char *st
     for (int r = 0; r < tile_b::COUNT; r++) {
         const int32_t kb = k0 + tile_b::row(r);
         const bool there = kb < p.k && n < p.n;
+#if WHOLE /* A's, but for the channel */
+        const int32_t of = channel - tile_a::column() + tile_b::row(r);
+        const int32_t from = (((p.group * p.channels + of) * kh + p.first_y + i * p.step_y) * kw + p.first_x + j * p.step_x) * p.n + n;
+#else
         find_tap(p, there ? kb : 0, i, j, channel);
         i = p.first_y + i * p.step_y, j = p.first_x + j * p.step_x;
         const int32_t from = (((p.group * p.channels + channel) * kh + i) * kw + j) * p.n + n;
+#endif
         tile_b::copy(to_b, r, weight + (there ? from : 0), there);
     }
 #endif
@@ -281,7 +286,7 @@ typedef float sums[MT][NT][4];
  * down its panels' rows. */
 TN_FN void multiply(sums &sum, const char *stage, int, int)
 {
-    enum { COLUMNS = 128, ROW = TN_PANEL }; /* of an instruction; elements of a panel's row */
+    enum { COLUMNS = BN % 256 == 0 ? 256 : BN % 128 == 0 ? 128 : 64, ROW = TN_PANEL }; /* of an instruction; elements of a panel's row */
     const int first = (int)threadIdx.x / 128 * MT;
     const uint64_t a = tn_panel(stage, 0), b = tn_panel(stage + tile_a::BYTES, BK * ROW * 2);
     tn_wgmma_open();

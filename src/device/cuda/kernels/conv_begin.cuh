@@ -1,7 +1,8 @@
 /* conv_begin.cuh - what the convolution kernels have in common: where a block is, meeting other blocks, statistics
  * of columns, handing results to the epilogue.
  *
- * A kernel is ptx.cuh, this, conv2d.cu, conv_grouped.cu or conv_depthwise.cu, conv_end.cuh, with these names defined in front:
+ * A kernel is ptx.cuh, this, conv2d.cu, conv_halo.cu, conv_grouped.cu or conv_depthwise.cu, conv_end.cuh, with
+ * these names defined in front:
  *
  *   ENTRY                      the kernel's name; SPACE, tn_epilogue and tn_statistics are made of it, so that
  *                              several kernels can stand in one text
@@ -11,6 +12,9 @@
  *   VEC_A VEC_B                elements that are loaded at once, of A and of B: divisors of the channels
  *   SPLIT STATS                0 or 1
  *   WGMMA                      1: conv2d.cu, behind wgmma.cuh, by warpgroups; f16 or bf16, BK 64
+ *   HALO                       0; of conv_halo.cu, behind wgmma.cuh, how many halos there is room for: 1 or 2
+ *   WHOLE                      1: channels of a tap are a multiple of BK, so that a buffer is of one tap
+ *   BLOCKS                     that are to find room on a multiprocessor at once
  *   IN_EACH OUT_EACH           of conv_grouped.cu: channels of a group
  *   EPI_VEC                    columns in a call of tn_epilogue: a divisor of N
  *   PARTIALS                   which buffer is scratch, with SPLIT or STATS
@@ -29,7 +33,8 @@
  * buf: 0, 1 the inputs (forward x, weight; data gy, weight; weight x, gy); all others are the functions'
  * dim: 0 n  1 h  2 w  3 c  4 oc  5 kh  6 kw  7 oh  8 ow  9 groups  10, 11 stride  12 .. 15 padding at top,
  *   bottom, left, right  16, 17 dilation  18 tiles along M  19 along N  20 splits  21 buffers of a split
- *   22 M  23 N  24 K  25 width of a row of pixels along M (K in PASS 2)  26 pixels of an image there
+ *   22 M  23 N  24 K  25 width of a row of pixels along M (K in PASS 2)  26 pixels of an image there (HALO: more
+ *   than there are; 21 is rows of a halo)
  *   27 .. 30 reciprocals of 25, 26, the channels of a tap, kw: multiplier + 2^32 shift
  *   all of one group, of one phase: PASS 1 counts pixels of gx in steps of the stride, rounded up
  *
@@ -85,6 +90,7 @@ TN_FN int32_t divided(int32_t n, divisor d)
 
 struct place {
     int32_t m0, n0, group, split, tile, tiles; /* tile: its number among `tiles` */
+    int32_t first, rows;                       /* of the results: the first one's number, how many */
     int32_t m, n, k, channels;                 /* extents; channels of a tap along K */
     int32_t phase_y, phase_x;                  /* PASS 1 */
     int32_t first_y, first_x, step_y, step_x, taps_y, taps_x; /* taps that take part: the first, their distance, count */
@@ -132,6 +138,7 @@ TN_FN void find_place(const tn_cuda_args &a, place &p)
     p.dy = (int32_t)a.dim[16], p.dx = (int32_t)a.dim[17];
     p.height = (int32_t)a.dim[1], p.width = (int32_t)a.dim[2], p.depth = (int32_t)a.dim[3];
     p.channels = p.depth / groups;
+    p.first = p.m0, p.rows = p.m - p.m0 < BM ? p.m - p.m0 : BM;
 #if PASS == 1
     p.phase_y = b / (int32_t)a.dim[11], p.phase_x = b % (int32_t)a.dim[11];
     p.height = (int32_t)a.dim[7], p.width = (int32_t)a.dim[8], p.depth = (int32_t)a.dim[4];
@@ -181,6 +188,28 @@ TN_FN void place_taps(const place &p, int32_t tap, int32_t taps, int32_t (&down)
 }
 #endif
 
+#if HALO
+/* How many pixels that exist are in front of pixel q along M. */
+TN_FN int32_t pixels_before(const tn_cuda_args &a, const place &p, int32_t q)
+{
+    const int32_t height = (int32_t)a.dim[PASS == 0 ? 7 : 1], width = (int32_t)a.dim[PASS == 0 ? 8 : 2];
+    int32_t n, y, x;
+    find_pixel(a, p, q, n, y, x);
+    return (n * height + (y < height ? y : height)) * width + (y >= height ? 0 : x < width ? x : width);
+}
+#endif
+
+/* How many results there are along M from `from` on, up to `to` or the end. */
+TN_FN int32_t results(const tn_cuda_args &a, const place &p, int32_t from, int32_t to)
+{
+    if (to > p.m) to = p.m;
+#if HALO
+    return pixels_before(a, p, to) - pixels_before(a, p, from);
+#else
+    return to - from;
+#endif
+}
+
 /* ---- blocks together ---- */
 
 #if STATS
@@ -229,7 +258,6 @@ TN_FN void statistics(const tn_cuda_args &a, const place &p, const float *values
     const int32_t in_set = tiles_m - set * STATS_TILES < STATS_TILES ? tiles_m - set * STATS_TILES : STATS_TILES;
     const int part = (int)threadIdx.x / BN, column = (int)threadIdx.x % BN;
     const bool mine = part < PARTS, there = mine && p.n0 + column < p.n;
-    const int32_t rows = p.m - p.m0 < BM ? p.m - p.m0 : BM;
     float *const of_tile = (float *)a.buf[PARTIALS] + (SPLIT ? a.dim[20] * p.tiles * (BM * BN) : 0);
     float *const of_set = of_tile + (int64_t)tiles_m * columns * 2;
     uint32_t *ticket = a.ticket + (SPLIT ? p.tiles : 0) + (p.group * tiles_n + p.n0 / BN) * (sets + 1);
@@ -237,10 +265,10 @@ TN_FN void statistics(const tn_cuda_args &a, const place &p, const float *values
     moments own = {0, 0, 0};
     if (mine) {
         int32_t n = 0;
-        for (int32_t r = part; r < rows; r += PARTS, n++) own.mean += values[r * ROOM + column];
+        for (int32_t r = part; r < p.rows; r += PARTS, n++) own.mean += values[r * ROOM + column];
         own.count = (float)n;
         own.mean = n ? own.mean / own.count : 0;
-        for (int32_t r = part; r < rows; r += PARTS) {
+        for (int32_t r = part; r < p.rows; r += PARTS) {
             const float d = values[r * ROOM + column] - own.mean;
             own.m2 += d * d;
         }
@@ -256,7 +284,7 @@ TN_FN void statistics(const tn_cuda_args &a, const place &p, const float *values
         for (int32_t i = part; i < in_set; i += PARTS) {
             const int32_t t = set * STATS_TILES + i;
             const float *from = of_tile + ((int64_t)t * columns + first + column) * 2;
-            const moments other = {from[0], from[1], (float)(p.m - t * BM < BM ? p.m - t * BM : BM)};
+            const moments other = {from[0], from[1], (float)results(a, p, t * BM, (t + 1) * BM)};
             join(own, other);
         }
     own = join_parts(own, column, part, room);
@@ -268,13 +296,13 @@ TN_FN void statistics(const tn_cuda_args &a, const place &p, const float *values
     own.mean = own.m2 = own.count = 0;
     if (there)
         for (int32_t i = part; i < sets; i += PARTS) {
-            const int32_t from_row = i * STATS_TILES * BM, left = p.m - from_row;
+            const int32_t row = i * STATS_TILES * BM;
             const float *from = of_set + ((int64_t)i * columns + first + column) * 2;
-            const moments other = {from[0], from[1], (float)(left < STATS_TILES * BM ? left : STATS_TILES * BM)};
+            const moments other = {from[0], from[1], (float)results(a, p, row, row + STATS_TILES * BM)};
             join(own, other);
         }
     own = join_parts(own, column, part, room);
-    if (there && part == 0) tn_statistics(a, first + column, own.mean, own.m2, p.m);
+    if (there && part == 0) tn_statistics(a, first + column, own.mean, own.m2, results(a, p, 0, p.m));
 }
 #endif
 
@@ -285,11 +313,11 @@ TN_FN void give_results(const tn_cuda_args &a, const place &p, float *room)
 {
     for (int e = (int)threadIdx.x; e < BM * (BN / EPI_VEC); e += THREADS) {
         const int r = e / (BN / EPI_VEC), c = e % (BN / EPI_VEC) * EPI_VEC;
-        const int32_t m = p.m0 + r, n = p.n0 + c;
-        if (m >= p.m || n >= p.n) continue;
+        const int32_t m = p.first + r, n = p.n0 + c;
+        if (r >= p.rows || n >= p.n) continue;
         int64_t row = m;
         int32_t column = p.group * p.n + n;
-#if PASS == 1
+#if PASS == 1 && !HALO
         int32_t image, y, x;
         find_pixel(a, p, m, image, y, x);
         y = y * (int32_t)a.dim[10] + p.phase_y;

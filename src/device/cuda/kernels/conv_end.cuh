@@ -1,7 +1,7 @@
 /* conv_end.cuh - the kernel itself, behind what conv_begin.cuh and the file between have put into SPACE; then the
  * names are free for the next one in the text. */
 
-#define KERNEL extern "C" __global__ void __launch_bounds__(WARPS_M *WARPS_N * 32, 1) ENTRY(const tn_cuda_args a)
+#define KERNEL extern "C" __global__ void __launch_bounds__(WARPS_M *WARPS_N * 32, BLOCKS) ENTRY(const tn_cuda_args a)
 KERNEL
 {
     SPACE::run(a);
@@ -32,3 +32,6 @@ KERNEL
 #undef IN_EACH
 #undef OUT_EACH
 #undef WGMMA
+#undef HALO
+#undef WHOLE
+#undef BLOCKS

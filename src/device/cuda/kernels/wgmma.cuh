@@ -48,9 +48,9 @@ TN_FN int tn_panel_place(int rows, int row, int column)
     return column / TN_PANEL * rows * TN_PANEL + row * TN_PANEL + chunk * 8 + column % 8;
 }
 
-/* Names a part of panels to a product, from `at` on: a multiple of eight rows, of 16 columns. `next`: bytes
- * from one panel to the next, for a turned operand of more than one. */
-TN_FN uint64_t tn_panel(const void *at, int next)
+/* What a product is told of a matrix: where it begins, bytes from part to part (PTX's leading and stride
+ * offsets), how chunks are exchanged. */
+TN_FN uint64_t tn_matrix(const void *at, int leading, int stride, int exchange)
 {
 #if defined(TN_PTX_WGMMA_TWIN)
     const uint64_t address = (uint64_t)((const char *)at - tn_dynamic_shared());
@@ -59,8 +59,28 @@ TN_FN uint64_t tn_panel(const void *at, int next)
 #else
     const uint64_t address = tn_shared_address(at);
 #endif
-    return (address & 0x3ffff) >> 4 | (uint64_t)(next >> 4) << 16 | (uint64_t)(TN_PANEL_GROUP >> 4) << 32 |
-           (uint64_t)1 << 62; /* 128-byte swizzle */
+    return (address & 0x3ffff) >> 4 | (uint64_t)(leading >> 4) << 16 | (uint64_t)(stride >> 4) << 32 |
+           (uint64_t)exchange << 62;
+}
+
+/* Names a part of panels to a product, from `at` on: a multiple of eight rows, of 16 columns. `next`: bytes
+ * from one panel to the next, for a turned operand of more than one. */
+TN_FN uint64_t tn_panel(const void *at, int next)
+{
+    return tn_matrix(at, next, TN_PANEL_GROUP, 1); /* 128-byte swizzle */
+}
+
+/* Names rows whose chunks of 16 bytes lie apart, chunk c of row r at (c pitch + r) * 16 behind `at`: any row may
+ * be the first, and a row further is 1 more, a chunk further `pitch`. */
+TN_FN uint64_t tn_chunks(const void *at, int pitch)
+{
+    return tn_matrix(at, pitch * 16, 128, 0);
+}
+
+/* The same, `further`. */
+TN_FN uint64_t tn_chunks_at(uint64_t chunks, int further)
+{
+    return (chunks & 0xffffffff00000000ull) | (uint32_t)((uint32_t)chunks + (uint32_t)further);
 }
 
 /* The same, `elements` further. */
@@ -75,6 +95,7 @@ TN_FN uint64_t tn_panel_at(uint64_t panel, int elements)
 #define TN_PTX_W_D16(n) TN_PTX_W_D4(n), TN_PTX_W_D4(n + 1), TN_PTX_W_D4(n + 2), TN_PTX_W_D4(n + 3)
 #define TN_PTX_W_OUT32  TN_PTX_W_D16(0), TN_PTX_W_D16(4)
 #define TN_PTX_W_OUT64  TN_PTX_W_OUT32, TN_PTX_W_D16(8), TN_PTX_W_D16(12)
+#define TN_PTX_W_OUT128 TN_PTX_W_OUT64, TN_PTX_W_D16(16), TN_PTX_W_D16(20), TN_PTX_W_D16(24), TN_PTX_W_D16(28)
 #define TN_PTX_W_NAMES32                                                                                     \
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "  \
     "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -82,6 +103,12 @@ TN_FN uint64_t tn_panel_at(uint64_t panel, int elements)
     TN_PTX_W_NAMES32                                                                                         \
     ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, " \
     "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define TN_PTX_W_NAMES128 \
+    TN_PTX_W_NAMES64 \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
+    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define TN_PTX_W_DO(shape, type, names, a, b, add, turned)                                                   \
     "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned." shape ".f32." type         \
     "." type " " names "}, " a ", " b ", p, 1, 1, " turned ";\n}\n"
@@ -145,11 +172,20 @@ TN_FN uint64_t tn_panel_at(uint64_t panel, int elements)
 #define TN_PTX_W_AT64_4 "68"
 #define TN_PTX_W_AT64_5 "69"
 #define TN_PTX_W_AT64_6 "70"
+#define TN_PTX_W_AT128_0 "128"
+#define TN_PTX_W_AT128_1 "129"
+#define TN_PTX_W_AT128_2 "130"
+#define TN_PTX_W_AT128_3 "131"
+#define TN_PTX_W_AT128_4 "132"
+#define TN_PTX_W_AT128_5 "133"
+#define TN_PTX_W_AT128_6 "134"
 #endif
 TN_WGMMA(64, 32, tn_wgmma_f16, "f16", cusim_wgmma_f16)
 TN_WGMMA(128, 64, tn_wgmma_f16, "f16", cusim_wgmma_f16)
+TN_WGMMA(256, 128, tn_wgmma_f16, "f16", cusim_wgmma_f16)
 TN_WGMMA(64, 32, tn_wgmma_bf16, "bf16", cusim_wgmma_bf16)
 TN_WGMMA(128, 64, tn_wgmma_bf16, "bf16", cusim_wgmma_bf16)
+TN_WGMMA(256, 128, tn_wgmma_bf16, "bf16", cusim_wgmma_bf16)
 
 /* ---- order ---- */
 
