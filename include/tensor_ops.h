@@ -198,12 +198,14 @@ typedef struct tn_conv2d_options {
 /* x [n, h, w, c], weight [oc, kh, kw, c / groups], bias [oc] or NULL -> [n, oh, ow, oc]. On the CPU windows of 3x3,
  * f32 or of 16 bits, may go through Winograd's tiles: results two by two or four by four are then computed in f32 from the
  * same 4x4 or 6x6 inputs, with up to three times the error of the sums written out - and one rounding of the result where
- * that has 16 bits -, and what is infinite or NaN in one of these may make all of them NaN. */
+ * that has 16 bits -, and what is infinite or NaN in one of these may make all of them NaN. So may a weight, where its
+ * window meets padding, and in gradients where it meets the zeros that strides leave. */
 TN_OP(conv2d, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_conv2d_options *options);
 /* x [n, t, c], weight [oc, k, c / groups], bias [oc] or NULL -> [n, ot, oc]. */
 TN_OP(conv1d, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_conv2d_options *options);
 /* What a convolution's gradient does to its image: x [n, h, w, c], weight [c, kh, kw, oc / groups], bias [oc] or NULL ->
- * [n, oh, ow, oc], oh = (h - 1) * stride - 2 * pad + dilation * (kh - 1) + output_pad + 1; 1d likewise, of [n, t, c]. */
+ * [n, oh, ow, oc], oh = (h - 1) * stride - 2 * pad + dilation * (kh - 1) + output_pad + 1; 1d likewise, of [n, t, c]. Of 16
+ * bits a bias is added to the sums as they are stored: two roundings. */
 TN_OP(conv_transpose2d, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_conv2d_options *options);
 TN_OP(conv_transpose1d, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_conv2d_options *options);
 
@@ -213,8 +215,9 @@ typedef struct tn_pool2d_options {
     bool exclude_pad;     /* average over real elements only (PyTorch: count_include_pad = False) */
     size_t size;
 } tn_pool2d_options;
-/* x [n, h, w, c] -> [n, oh, ow, c], in x's dtype, but the average of integers is f32. Of equal elements the first one
- * is the maximum that has the gradient. */
+/* x [n, h, w, c] -> [n, oh, ow, c], in x's dtype, but the average of integers is f32. Of equal elements, and of NaN, the
+ * first one is the maximum that has the gradient. A window may hang over the padded image where ceil_mode rounds up, by up
+ * to stride - 1 lines, also one that is larger than it. */
 TN_OP(max_pool2d, tn_tensor *x, int window, const tn_pool2d_options *options);
 TN_OP(avg_pool2d, tn_tensor *x, int window, const tn_pool2d_options *options);
 TN_OP(global_avg_pool2d, tn_tensor *x); /* [n, h, w, c] -> [n, c] */
@@ -249,7 +252,7 @@ typedef struct tn_norm_options {
     size_t size;
 } tn_norm_options;
 /* Norms have x's dtype, f32 where it is no floating one, whatever those of weight and bias: f16 and bf16 may have
- * parameters of f32.
+ * parameters of f32. Variances are, too: beyond its range, some 1e19 away from the mean, what comes out is bias.
  * (x - mean) / sqrt(var + eps) * weight + bias, biased variance, over the trailing axes. */
 TN_OP(layer_norm, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_norm_options *options);
 /* x / sqrt(mean(x^2) + eps) * weight. */

@@ -70,6 +70,25 @@ static void refuses(tn_tensor *t, const char *op, const char *shape, int line)
 
 static tn_tensor *zeros(int ndim, const int64_t *shape) { return tn_zeros(S, TN_F32, ndim, shape); }
 
+/* Rounded up, a window may be larger than the image; its gradient goes to the first of NaN. */
+EVERYWHERE(windows_beyond_the_image)
+{
+    const float v[] = {1, 2, 3, 6}, none[] = {1, NAN, 3, NAN};
+    tn_tensor *x = tn_from(S, v, TN_F32, TN_SHAPE(1, 2, 2, 1)),
+              *y = tn_from(S, none, TN_F32, TN_SHAPE(1, 2, 2, 1));
+    gives(tn_max_pool2d(x, 3, .stride = 2, .ceil_mode = true), TN_F32, 6);
+    gives(tn_avg_pool2d(x, 3, .stride = 2, .ceil_mode = true), TN_F32, 3);
+    gives(tn_avg_pool2d(x, 5, .stride = 2, .pad = 1, .ceil_mode = true), TN_F32, 12.0 / 16);
+    gives(tn_avg_pool2d(x, 5, .stride = 2, .pad = 1, .ceil_mode = true, .exclude_pad = true), TN_F32, 3);
+    refuses(tn_max_pool2d(x, 3, .stride = 2), "max_pool2d", "[1, 2, 2, 1]", __LINE__);
+    refuses(tn_max_pool2d(x, 4, .stride = 2, .ceil_mode = true), "max_pool2d", "[1, 2, 2, 1]", __LINE__);
+    tn_tensor *dy;
+    tn_requires_grad(y, true);
+    assert_int_equal(
+        tn_grad(tn_sum(tn_max_pool2d(y, 3, .stride = 2, .ceil_mode = true), TN_ALL, false), 1, &y, &dy), 0);
+    gives(dy, TN_F32, 0, 1, 0, 0);
+}
+
 EVERYWHERE(empty_axes)
 {
     tn_tensor *e = zeros(TN_SHAPE(2, 0)), *z = zeros(TN_SHAPE(0, 3));

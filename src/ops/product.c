@@ -145,9 +145,9 @@ CONV(conv_transpose1d, convolved1(x, weight, bias, options, true))
  * or its near padding. */
 static int64_t pooled(int64_t n, int64_t window, int64_t stride, int64_t pad, bool ceil_mode)
 {
-    int64_t span = n + 2 * pad - window;
+    int64_t span = n + 2 * pad - window + (ceil_mode ? stride - 1 : 0);
     if (span < 0) return 0;
-    int64_t k = (span + (ceil_mode ? stride - 1 : 0)) / stride + 1;
+    int64_t k = span / stride + 1;
     return ceil_mode && (k - 1) * stride >= n + pad ? k - 1 : k;
 }
 

@@ -163,15 +163,12 @@ int tn_cpu_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c
                      : lib->impl == TN_CPU_TILES_2 ? 2
                      : lib->impl == TN_CPU_TILES_4 ? 4
                                                    : 0;
-    int s = TN_OK;
-    bool served = true;
-    if (tn_conv2d_is_depthwise(&d) && lib->impl == TN_CPU_AUTO)
-        s = tn_conv2d_depthwise(lib, pool, &d, err);
-    else if (tile)
-        s = tn_winograd_conv2d(lib, pool, &d, tile, err);
-    else
-        served = false;
-    if (!served || stand_in(lib, s) || tn_pool_rehearses(pool)) s = tn_conv2d_plain(lib, pool, &d, err);
+    const bool depthwise = lib->impl == TN_CPU_AUTO && tn_conv2d_is_depthwise(&d);
+    int s = depthwise ? tn_conv2d_depthwise(lib, pool, &d, err)
+            : tile    ? tn_winograd_conv2d(lib, pool, &d, tile, err)
+                      : TN_OK;
+    if (!(depthwise || tile) || stand_in(lib, s) || tn_pool_rehearses(pool))
+        s = tn_conv2d_plain(lib, pool, &d, err);
     tn_cpu_trim_scratch(lib);
     return s;
 }
