@@ -168,9 +168,15 @@ typedef struct tn_plan_value {
     int alias;       /* slot whose memory it takes over (ASSIGN: the target leaf's), or -1 */
     bool root, keep; /* as the segment's bits say */
     /* of neither; set by the runtime's memory planner: */
-    size_t offset; /* in the plan's arena */
+    size_t offset; /* in the plan's memory: lent_bytes that are lent, then the arena */
     bool taken;    /* the step that reads it last writes another value in its place */
 } tn_plan_value;
+
+/* Bytes of the slab of f32 gradients that are nobody's before step `until`, which writes or reads them. */
+typedef struct tn_lent {
+    size_t low, high;
+    int until;
+} tn_lent;
 
 /* The plan was made for this value of a run-time number, and serves no other. */
 typedef struct tn_guard {
@@ -205,6 +211,9 @@ typedef struct tn_plan {
     /* set by the runtime's memory planner: of the values that die with the plan, all together as they are
        laid out, each for itself, and the most that is alive at once, but for what steps write over */
     size_t arena_bytes, naive_bytes, least_bytes;
+    int n_lent; /* set by the runtime before: by `low`; they do not overlap */
+    tn_lent *lent;
+    size_t lent_bytes;       /* how far they reach, and what keeps the arena apart; 0: none are used */
     double predicted_ms;     /* of all steps */
     uint64_t used;           /* set by the runtime: when, by the plan cache's clock */
     uint64_t digest;         /* likewise: of the calls that ranks have in common (ranks.h) */
@@ -221,6 +230,8 @@ int tn_plan_build(const tn_segment *seg, const tn_target *target, tn_plan **out,
 void tn_plan_free(tn_plan *p);
 /* Fills in the times that the target profile lets expect, once memory is planned. 0 or TN_E_NOMEM. */
 int tn_plan_predict(const tn_segment *seg, const tn_target *target, tn_plan *p);
+/* Whether [low, high) of the lent bytes are free up to step `last`. */
+bool tn_plan_lends(const tn_plan *p, size_t low, size_t high, int last);
 /* After its memory has been planned: 0, or TN_E_INTERNAL with the rule that is broken. */
 int tn_plan_verify_memory(const tn_plan *p, tn_errbuf *err);
 /* Returns true where the plan may run for these leaves, which are of a segment with the same record as the

@@ -3,7 +3,7 @@
  *   steps    each slot is written by one group, all of it before any step reads it; each root is written; old
  *            values are read before, and new ones after, the step that overwrites their memory
  *   memory   values that live at once share no byte of the arena, unless a step writes one of them over the
- *            other as it may; all lie within it
+ *            other as it may; all lie within it, or where gradients will be written when they are dead
  *
  * Start with fu_verify_steps, and tn_plan_verify_memory for when offsets are known.
  */
@@ -164,6 +164,13 @@ static bool lies_on(const tn_plan *p, const tn_range_max *ends, int first, int l
     return !shared || (!written_over(p, a, b) && !written_over(p, b, a));
 }
 
+bool tn_plan_lends(const tn_plan *p, size_t low, size_t high, int last)
+{
+    for (int i = 0; i < p->n_lent && low < high; i++)
+        if (p->lent[i].low <= low && low < p->lent[i].high && last < p->lent[i].until) low = p->lent[i].high;
+    return low >= high;
+}
+
 /* By their offsets, values are laid over the steps they live in. at: as many pointers as there are values. */
 static int check_shared(const tn_plan *p, tn_errbuf *err, tn_range_max *ends, const tn_plan_value **at)
 {
@@ -172,7 +179,10 @@ static int check_shared(const tn_plan *p, tn_errbuf *err, tn_range_max *ends, co
         const tn_plan_value *a = &p->value[i];
         if (a->first > a->last) return wrong_memory(err, a->slot, "dies before it is made");
         if (!in_arena(a)) continue;
-        if (end_of(a) > p->arena_bytes) return wrong_memory(err, a->slot, "lies outside of the arena");
+        if (end_of(a) > p->lent_bytes + p->arena_bytes)
+            return wrong_memory(err, a->slot, "lies outside of the arena");
+        if (a->offset < p->lent_bytes && !tn_plan_lends(p, a->offset, end_of(a), a->last))
+            return wrong_memory(err, a->slot, "lies in a gradient's memory that is not lent");
         if (end_of(a) > a->offset) at[n++] = a;
     }
     if (n) qsort(at, (size_t)n, sizeof *at, by_offset);

@@ -333,16 +333,34 @@ TEST(results_take_the_place_of_operands)
     tn_close(s);
 }
 
-/* Values that live at once lie apart, but for those that a step writes over each other. */
+/* Pieces of lent memory, some of which begin where the one before ends. */
+static void lend(tn_plan *p, tn_lent *lent, int n, rng *r)
+{
+    size_t at = 0;
+    for (int i = 0; i < n; i++) {
+        at += TN_PLAN_ALIGN * rng_below(r, 3) * rng_below(r, 2);
+        lent[i].low = at;
+        lent[i].high = at += 1 + TN_PLAN_ALIGN * rng_below(r, 9) + (i % 3 ? TN_PLAN_ALIGN - 1 : 0);
+        at = (at + TN_PLAN_ALIGN - 1) / TN_PLAN_ALIGN * TN_PLAN_ALIGN;
+        lent[i].until = (int)rng_below(r, (uint64_t)p->n_step);
+    }
+    p->lent = lent, p->n_lent = n;
+}
+
+/* Values that live at once lie apart, but for those that a step writes over each other; in lent memory none
+ * lies longer than it may, and there is need for it. */
 TEST(values_that_live_at_once_lie_apart)
 {
-    enum { VALUES = 40, STEPS = 12 };
+    enum { VALUES = 40, STEPS = 12, LENT = 9 };
     rng r = {1};
+    int inside = 0;
     for (int round = 0; round < 400; round++) {
+        tn_lent lent[LENT];
         tn_plan_value v[VALUES] = {0};
         tn_step step[STEPS] = {0};
         struct tn_over over[STEPS][VALUES];
         tn_plan p = {.value = v, .n_value = VALUES, .step = step, .n_step = STEPS};
+        if (round % 2) lend(&p, lent, LENT, &r);
         for (int i = 0; i < VALUES; i++) {
             const int first = (int)rng_below(&r, STEPS), more = (int)rng_below(&r, 3 + STEPS / (1 + i % 5));
             v[i] = (tn_plan_value){.slot = i,
@@ -361,6 +379,13 @@ TEST(values_that_live_at_once_lie_apart)
         }
         assert_int_equal(tn_plan_memory(&p), 0);
         assert_true(p.least_bytes <= p.arena_bytes && p.arena_bytes <= p.naive_bytes);
+        for (int a = 0; a < VALUES; a++) {
+            const size_t end = v[a].offset + 4 * v[a].elems;
+            if (v[a].offset >= p.lent_bytes || !v[a].elems) continue;
+            inside++;
+            if (end > p.lent_bytes || !tn_plan_lends(&p, v[a].offset, end, v[a].last))
+                fail_msg("round %d: value %d lies in memory that is not lent", round, a);
+        }
         for (int a = 0; a < VALUES; a++)
             for (int b = 0; b < VALUES; b++) {
                 const bool meet = v[a].first <= v[b].last && v[b].first <= v[a].last;
@@ -375,6 +400,7 @@ TEST(values_that_live_at_once_lie_apart)
                 if (!may) fail_msg("round %d: values %d and %d share memory", round, a, b);
             }
     }
+    assert_true(inside > 1000);
 }
 
 RUN_TESTS(NULL, NULL)

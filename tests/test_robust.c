@@ -82,6 +82,67 @@ TEST(test_equal_steps_compile_and_plan_once)
     assert_int_equal(tn_close(s), TN_OK);
 }
 
+/* ---- what lies where gradients will be written ---- */
+
+enum { WIDE = 96, ROUNDS = 4 };
+
+static tn_tensor *perceptron_loss(tn_session *s, tn_linear *const *layer, int round)
+{
+    float x[BATCH * WIDE];
+    int32_t y[BATCH];
+    for (int i = 0; i < BATCH * WIDE; i++) x[i] = (float)((i * 37 + round * 101) % 199) / 199 - 0.5f;
+    for (int i = 0; i < BATCH; i++) y[i] = (i * 5 + round) % WIDE;
+    tn_tensor *h = tn_from(s, x, TN_F32, TN_SHAPE(BATCH, WIDE));
+    for (int i = 0; i < 4; i++) h = tn_gelu(tn_linear_forward(layer[i], h));
+    return tn_cross_entropy(h, tn_from(s, y, TN_I32, TN_SHAPE(BATCH)));
+}
+
+/* Two networks alike make their gradients one after the other, the second in every other round a sum of two;
+ * then both learn. Each backward has a plan of its own. Returns losses and the sizes of gradients. */
+static void learn_in_turns(tn_mode mode, double *out)
+{
+    tn_session *s = tn_open(.device = TN_CPU, .mode = mode, .seed = 3, .log = quiet);
+    assert_non_null(s);
+    tn_linear *layer[2][4];
+    tn_optim *opt[2];
+    for (int n = 0; n < 2; n++) {
+        tn_tensor *own[8];
+        for (int i = 0; i < 4; i++) {
+            char name[16];
+            snprintf(name, sizeof name, "n%d.fc%d", n, i);
+            layer[n][i] = tn_linear_new(s, name, WIDE, WIDE);
+            own[2 * i] = layer[n][i]->weight, own[2 * i + 1] = layer[n][i]->bias;
+        }
+        opt[n] = tn_adamw(s, ((tn_params){8, own}), .lr = 1e-2);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        tn_step_begin(s);
+        for (int n = 0; n < 2; n++)
+            for (int more = 0; more <= n * round % 2; more++) {
+                tn_tensor *loss = perceptron_loss(s, layer[n], round + 50 * more);
+                tn_backward(loss);
+                *out++ = tn_item(loss); /* a plan of its own */
+            }
+        for (int i = 0; i < 8; i++)
+            *out++ =
+                1e4 * tn_item(tn_sum(tn_square(tn_gradient(layer[i / 4][i % 4]->weight)), TN_ALL, false));
+        for (int n = 0; n < 2; n++) tn_optim_step(opt[n]);
+        tn_step_end(s);
+    }
+    assert_string_equal(tn_error_text(s), "");
+    assert_int_equal(tn_close(s), TN_OK);
+}
+
+TEST(test_gradients_memory_serves_until_they_are_written)
+{
+    double fused[11 * ROUNDS] = {0}, eager[11 * ROUNDS] = {0};
+    learn_in_turns(TN_FUSED, fused);
+    learn_in_turns(TN_EAGER, eager);
+    for (int i = 0; i < 11 * ROUNDS; i++)
+        if (!(fabs(fused[i] - eager[i]) <= 2e-4 * (1 + fabs(eager[i]))))
+            fail_msg("number %d is %.9g, in eager mode %.9g", i, fused[i], eager[i]);
+}
+
 /* ---- memory and the host's state ---- */
 
 static long resident_kb(void)

@@ -262,6 +262,7 @@ static tn_plan_value *value_of(fu_ctx *c, int slot)
 BREAK(row, MEMORY, 0, "memory", "a value that lives at the same time",
       value_of(c, 3)->offset = value_of(c, 1)->offset + 64;)
 BREAK(row, MEMORY, 0, "memory", "outside of the arena", value_of(c, 1)->offset = c->plan->arena_bytes;)
+BREAK(row, MEMORY, 0, "memory", "not lent", c->plan->lent_bytes = TN_PLAN_ALIGN;)
 BREAK(row, MEMORY, 0, "memory", "outside of its life", value_of(c, 3)->last = value_of(c, 3)->first;)
 BREAK(row, MEMORY, 0, "memory", "dies before it is made", value_of(c, 3)->last = value_of(c, 3)->first - 1;)
 

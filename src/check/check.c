@@ -531,7 +531,7 @@ static void poison(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, i
         const tn_tensor *n = v->slot < f->node.n ? f->node.at[v->slot] : NULL;
         bool dies = v->last == step && !v->root && !v->keep && v->alias < 0 && !v->taken;
         if (!dies || (n && tn_node_written(n))) continue;
-        memset((char *)s->arena + v->offset, 0xff, v->elems * tn_dtype_size(v->dtype));
+        memset(tn_plan_room(s, p, v), 0xff, v->elems * tn_dtype_size(v->dtype));
     }
 }
 

@@ -118,7 +118,12 @@ static void put_graphs(tn_growing *t, const tn_plan *p)
     TN_EACH(v, p->value, p->n_value) {
         tn_put(t, "    %d: kernels %d to %d, %zu bytes", v->slot, v->first + 1, v->last + 1,
                v->elems * tn_dtype_size(v->dtype));
-        tn_put(t, v->root || v->keep ? ", outlives the plan\n" : " at %zu\n", v->offset);
+        if (v->root || v->keep)
+            tn_put(t, ", outlives the plan\n");
+        else if (v->offset < p->lent_bytes)
+            tn_put(t, " at %zu of the gradients\n", v->offset);
+        else
+            tn_put(t, " at %zu\n", v->offset - p->lent_bytes);
     }
 }
 

@@ -1,7 +1,8 @@
 /* execute.c - running a plan: an address for each slot, then the steps in order.
  *
  *   bind     leaves where they lie; an assignment's and a placed node's value in the memory it is for; what
- *            outlives the plan in storage of its own; the rest in the session's arena
+ *            outlives the plan in storage of its own; the rest in the session's arena, or where gradients
+ *            will be written
  *   step     a launch or a library call; a fault word that one sets stops those after it, so that a broken
  *            batch moves no weights. A device with memory of its own runs the plan as one launch where it can
  *            (device_run.c)
@@ -162,7 +163,7 @@ static void set_arena(tn_session *s, tn_flush_scratch *f, const tn_plan *p)
         if (next < f->n_placed && f->placed[next] == i)
             next++;
         else
-            set_address(f, p->value[i].slot, (char *)s->arena + p->value[i].offset);
+            set_address(f, p->value[i].slot, tn_plan_room(s, p, &p->value[i]));
     f->arena = s->arena;
 }
 

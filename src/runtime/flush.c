@@ -114,7 +114,8 @@ static int make_plan(tn_session *s, tn_flush_scratch *f, bool unguarded, tn_plan
     }
     make_leaner(s, f, &seg, &p);
     s->stats.plans++;
-    status = tn_plan_memory(p);
+    status = tn_plan_lend(s, f, p);
+    if (!status) status = tn_plan_memory(p);
     if (!status) status = tn_plan_predict(&seg, &s->target, p);
     if (status) {
         tn_plan_free(p);

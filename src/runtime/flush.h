@@ -2,7 +2,8 @@
  *
  *   flush.c      what has to run: the roots; by which road: plan, interpreter, built-in loops
  *   segment.c    roots -> nodes without a value, the leaves they read, and the record that names their plan
- *   memory.c     a plan's values -> offsets in one arena
+ *   lend.c       which memory of gradients a plan may use before it writes these
+ *   memory.c     a plan's values -> offsets in that, and in one arena
  *   execute.c    a plan and a segment -> addresses, launches
  *   node_by_node.c   a segment -> its values, where no plan is made
  *   refuse.c     what a run that failed leaves behind
@@ -73,8 +74,12 @@ int tn_segment_collect(tn_session *s, tn_flush_scratch *f);
 /* f->key: all that a plan depends on. */
 bool tn_segment_record(tn_session *s, tn_flush_scratch *f);
 
+/* ---- lend.c ---- */
+/* Sets what gradients' memory the plan may use. 0 or TN_E_NOMEM. */
+int tn_plan_lend(const tn_session *s, const tn_flush_scratch *f, tn_plan *p);
+
 /* ---- memory.c ---- */
-/* Sets the offsets of the values that die with the plan, and its arena_bytes. */
+/* Sets the offsets of the values that die with the plan, its lent_bytes and arena_bytes. */
 int tn_plan_memory(tn_plan *p);
 
 /* ---- fault.c ---- */
@@ -118,6 +123,12 @@ void tn_put_back(tn_saved *v, bool back);          /* back: as if none had run *
 int tn_run_nodes(tn_session *s, tn_flush_scratch *f);
 
 /* ---- execute.c ---- */
+/* Where a value lies that dies with the plan. */
+static inline void *tn_plan_room(const tn_session *s, const tn_plan *p, const tn_plan_value *v)
+{
+    return v->offset < p->lent_bytes ? s->slab[TN_F32].gradient_base + v->offset
+                                     : (char *)s->arena + (v->offset - p->lent_bytes);
+}
 /* From now on f is of this plan alone. False: no memory. */
 bool tn_flush_fix(tn_flush_scratch *f, const tn_plan *p);
 int tn_execute(tn_session *s, tn_flush_scratch *f, tn_plan *p);

@@ -1,5 +1,6 @@
 /* memory.c - where the values of a plan live that die with it: one arena, offsets fixed when the plan is
- * made.
+ * made. Ahead of it lie bytes that are lent (lend.c): taken from the start, but for the steps before a
+ * gradient is written there.
  *
  * A value lives from the step that writes it first to the one that reads it last. Two values may share bytes
  * when their lives do not meet, or meet in one step only that may write the younger over the older
@@ -202,8 +203,8 @@ static size_t place(planner *m, int k)
     return best ? best->offset : lowest_free(m, s->first, s->last, 0, s->bytes);
 }
 
-/* The most that has to be there during one step: no placement needs less. What a step writes over counts
- * once, and no more of it than there is to overwrite, or to overwrite it with. */
+/* The most that has to be there during one step beside what is lent: no placement needs less. What a step
+ * writes over counts once, and no more of it than there is to overwrite, or to overwrite it with. */
 static size_t most_alive(planner *m)
 {
     size_t most = 0;
@@ -217,6 +218,10 @@ static size_t most_alive(planner *m)
             }
         }
         now -= spared[0] < spared[1] ? spared[0] : spared[1];
+        for (int k = 0; k < m->p->n_lent; k++) {
+            const tn_lent *l = &m->p->lent[k];
+            if (i < l->until) now -= now < l->high - l->low ? now : l->high - l->low;
+        }
         most = now > most ? now : most;
     }
     return most;
@@ -240,22 +245,42 @@ static void find_pairs(planner *m)
         }
 }
 
+static void take_bytes(planner *m, size_t low, size_t high, int first)
+{
+    const span s = {.offset = low, .bytes = high - low, .first = first, .last = m->n_step - 1};
+    if (low < high && first < m->n_step) take_during(m, 1, 0, m->n_step - 1, &s);
+}
+
+/* Takes what is not lent, and a gap behind, so that nothing lies in both. */
+static void take_lent(planner *m)
+{
+    size_t at = 0;
+    for (int i = 0; i < m->p->n_lent; i++) {
+        const tn_lent *l = &m->p->lent[i];
+        take_bytes(m, at, l->low, 0);
+        take_bytes(m, l->low, l->high, l->until);
+        at = l->high;
+    }
+    take_bytes(m, at, m->p->lent_bytes, 0);
+}
+
 /* Places all spans in this order. Returns the bytes of the arena that takes. */
 static size_t place_all(planner *m, int (*order)(const void *, const void *))
 {
     const tn_plan *p = m->p;
-    size_t bytes = 0;
+    size_t bytes = p->lent_bytes;
     qsort(m->s, (size_t)m->n, sizeof *m->s, order);
     for (int i = 0; i < m->n; i++) m->of_slot[p->value[m->s[i].value].slot] = i;
     for (int i = 0; i < 2 * m->n_step; i++) m->during[i].whole.n = m->during[i].any.n = 0;
     find_pairs(m);
+    take_lent(m);
     for (int i = 0; i < m->n; i++) {
         span *s = &m->s[i];
         s->offset = place(m, i);
         take_during(m, 1, 0, m->n_step - 1, s);
         if (s->offset + s->bytes > bytes) bytes = s->offset + s->bytes;
     }
-    return bytes;
+    return bytes - p->lent_bytes;
 }
 
 static bool count_alive(planner *m)
@@ -277,6 +302,7 @@ static bool count_alive(planner *m)
 static void plan_memory(planner *m)
 {
     tn_plan *p = m->p;
+    if (p->n_lent) p->lent_bytes = (p->lent[p->n_lent - 1].high / TN_PLAN_ALIGN + 2) * TN_PLAN_ALIGN;
     p->arena_bytes = place_all(m, by_size);
     p->least_bytes = most_alive(m);
     if (p->arena_bytes > p->least_bytes) {
@@ -309,7 +335,7 @@ int tn_plan_memory(tn_plan *p)
     m.during = tn_arena_alloc(&m.arena, 2 * (size_t)m.n_step * sizeof *m.during);
     m.alive = tn_arena_alloc(&m.arena, (size_t)(p->n_step + 2) * sizeof *m.alive);
     m.failed = !m.s || !m.pair || !m.of_slot || !m.during || !m.alive;
-    p->arena_bytes = p->naive_bytes = p->least_bytes = 0;
+    p->arena_bytes = p->naive_bytes = p->least_bytes = p->lent_bytes = 0;
     for (int i = 0; i < p->n_value && !m.failed; i++) {
         const tn_plan_value *v = &p->value[i];
         if (v->root || v->keep || v->alias >= 0) continue;

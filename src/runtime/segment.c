@@ -368,8 +368,8 @@ static int64_t writes_before(const tn_graph *g, const tn_flush_scratch *f, uint3
 }
 
 /* Adds the memory that is written in place to the plan's key: for each leaf, and for each node that is
- * written to a place, which earlier leaf looks into the same memory, how far apart they are, and how many
- * writers were recorded before it. */
+ * written to a place, which earlier leaf looks into the same memory, how far apart they are, how many writers
+ * were recorded before it, and where among gradients a place is. */
 static bool put_memory(tn_session *s, tn_flush_scratch *f)
 {
     tn_graph *g = &s->graph;
@@ -382,7 +382,7 @@ static bool put_memory(tn_session *s, tn_flush_scratch *f)
         tn_storage *holder = NULL;
         const char *home = tn_node_home(x, &holder);
         tn_storage *whole = region(holder);
-        int64_t where[3] = {-1, 0, writes_before(g, f, x->base->id)};
+        int64_t where[4] = {-1, 0, writes_before(g, f, x->base->id), -1};
         if (whole && whole->mark != mark && i < f->leaf.n) {
             whole->mark = mark;
             whole->first = first_leaf(f, whole, i);
@@ -391,6 +391,10 @@ static bool put_memory(tn_session *s, tn_flush_scratch *f)
             where[0] = whole->first;
             where[1] = home - (const char *)tn_node_home(f->leaf.at[whole->first], NULL);
         }
+        const tn_slab *slab = &s->slab[TN_F32];
+        const uintptr_t at = (uintptr_t)home - (uintptr_t)slab->gradient_base;
+        if (i >= f->leaf.n && slab->gradient_base && at < slab->reserved)
+            where[3] = (int64_t)at; /* other values may lie there: lend.c */
         if (!put(f, where, sizeof where)) return false;
     }
     return true;
