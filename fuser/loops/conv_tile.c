@@ -487,10 +487,13 @@ static bool choose_alone(const tn_conv2d_desc *d, const shape *s, const tn_targe
 {
     *out = (struct fu_conv_tile){.bm = 64, .bk = 1, .stages = 1, .warps_m = 8, .warps_n = 1, .splits = 1};
     out->bn = s->n <= 32 ? 32 : 64;
+    if (!s->in_each && !s->weights &&
+        tn_ceil_div(s->m, 128) * tn_ceil_div(s->n, out->bn) * s->phases >= 4 * t->processors)
+        out->bm = 128; /* there are enough of them */
     if (s->weights) {
         const int64_t tiles = tn_ceil_div(s->n, s->in_each ? 8 * s->out_each : out->bn),
                       most = tn_ceil_div(s->k, 256);
-        out->splits = tn_min64(most, tn_ceil_div(4 * t->processors, tiles));
+        out->splits = tn_min64(most, tn_ceil_div((s->in_each ? 4 : 2) * t->processors, tiles));
     }
     return fill_in(d, s, t, stats, out);
 }

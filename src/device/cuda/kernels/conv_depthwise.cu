@@ -2,7 +2,8 @@
  * for each. There is no product to speak of; what counts is that memory is read in whole lines.
  *
  * Forward and data gradient: a tile is BM pixels by BN channels. The tile's weights stand in shared memory, taps by
- * channels. A thread has VEC_A channels side by side (one where the multiplier is not 1) and every STRIDE-th pixel.
+ * channels. A thread has VEC_A channels side by side (one where the multiplier is not 1) and every STRIDE-th pixel,
+ * PIXELS of them at once, so that a weight is read for all of them and their elements are on their way together.
  * Weight gradient: a block has BN channels and the pixels of one split; its threads share the pixels, keep the sums
  * of TAPS taps at once in registers, and are added up in their order.
  *
@@ -16,6 +17,7 @@ enum {
     VEC = VEC_A,
     LANES = BN / VEC,         /* threads side by side along the channels */
     STRIDE = THREADS / LANES, /* and along the pixels */
+    PIXELS = BM / STRIDE % 4 ? BM / STRIDE % 2 ? 1 : 2 : 4,
     TAPS = 9
 };
 
@@ -43,35 +45,52 @@ TN_FN void run(const tn_cuda_args &a)
     const element *const image = (const element *)a.buf[0];
     load_weights(a, p, taps, each, weights);
     __syncthreads();
-    for (int r = first; r < BM; r += STRIDE) {
-        const int32_t m = p.m0 + r, n = p.n0 + lane;
-        float sum[VEC];
+    const int32_t n = p.n0 + lane, from = PASS == 1 ? n * each : VEC > 1 ? n : n / multiplier;
+    for (int r0 = first; r0 < BM; r0 += STRIDE * PIXELS) {
+        float sum[PIXELS][VEC];
+        int32_t y[PIXELS], x[PIXELS]; /* of the window's first tap, */
+        const element *window[PIXELS]; /* and its address */
 #pragma unroll
-        for (int v = 0; v < VEC; v++) sum[v] = 0;
-        int32_t n_image, y, x;
-        find_pixel(a, p, m, n_image, y, x);
-        y = y * stride_y + p.y;
-        x = x * stride_x + p.x;
-        for (int32_t i = 0; i < p.taps_y && m < p.m && n < p.n; i++) {
-            const int32_t row = y + i * p.dy;
-            if ((uint32_t)row >= (uint32_t)p.height) continue;
+        for (int q = 0; q < PIXELS; q++) {
+            const int32_t m = p.m0 + r0 + q * STRIDE;
+            int32_t n_image;
+#pragma unroll
+            for (int v = 0; v < VEC; v++) sum[q][v] = 0;
+            find_pixel(a, p, m, n_image, y[q], x[q]);
+            y[q] = y[q] * stride_y + p.y;
+            x[q] = x[q] * stride_x + p.x;
+            window[q] = image + (int64_t)((n_image * p.height + y[q]) * p.width + x[q]) * p.depth + from;
+            if (m >= p.m || n >= p.n) y[q] = -(1 << 30);
+        }
+        for (int32_t i = 0; i < p.taps_y; i++) {
+            bool row[PIXELS];
+#pragma unroll
+            for (int q = 0; q < PIXELS; q++) row[q] = (uint32_t)(y[q] + i * p.dy) < (uint32_t)p.height;
             for (int32_t j = 0; j < p.taps_x; j++) {
-                const int32_t column = x + j * p.dx;
-                if ((uint32_t)column >= (uint32_t)p.width) continue;
-                const int32_t pixel = (n_image * p.height + row) * p.width + column;
                 const int32_t tap = (p.first_y + i * p.step_y) * kw + p.first_x + j * p.step_x;
-                for (int32_t which = 0; which < each; which++) {
-                    const int32_t from = PASS == 1 ? n * each + which : VEC > 1 ? n : n / multiplier;
-                    element t[VEC];
-                    tn_load(t, image + (int64_t)pixel * p.depth + from);
+                const int64_t along = (int64_t)(i * p.dy * p.width + j * p.dx) * p.depth;
+                bool there[PIXELS];
 #pragma unroll
-                    for (int v = 0; v < VEC; v++)
-                        sum[v] = fmaf(value_of(t[v]), weights[(tap * each + which) * BN + lane + v], sum[v]);
+                for (int q = 0; q < PIXELS; q++)
+                    there[q] = row[q] && (uint32_t)(x[q] + j * p.dx) < (uint32_t)p.width;
+                for (int32_t which = 0; which < each; which++) {
+                    element t[PIXELS][VEC];
+                    float weight[VEC];
+                    tn_load(weight, weights + (tap * each + which) * BN + lane);
+#pragma unroll
+                    for (int q = 0; q < PIXELS; q++)
+                        if (there[q]) tn_load(t[q], window[q] + along + which);
+#pragma unroll
+                    for (int q = 0; q < PIXELS; q++)
+                        if (there[q])
+#pragma unroll
+                            for (int v = 0; v < VEC; v++)
+                                sum[q][v] = fmaf(value_of(t[q][v]), weight[v], sum[q][v]);
                 }
             }
         }
 #pragma unroll
-        for (int v = 0; v < VEC; v++) room[r * ROOM + lane + v] = sum[v];
+        for (int q = 0; q < PIXELS; q++) tn_store(room + (r0 + q * STRIDE) * ROOM + lane, sum[q]);
     }
     __syncthreads();
     give_results(a, p, room);
@@ -100,17 +119,25 @@ TN_FN void sum_taps(const tn_cuda_args &a, const place &p, int32_t tap, int32_t 
         find_pixel(a, p, k, n_image, y, x);
         y *= (int32_t)a.dim[10];
         x *= (int32_t)a.dim[11];
+        const int32_t pixel = (n_image * p.height + y) * p.width + x;
         element g[VEC];
         tn_load(g, gy + (int64_t)k * oc + n);
+        element e[TAPS][VEC];
+        float value[VEC];
+        bool there[TAPS];
 #pragma unroll
         for (int t = 0; t < TAPS; t++) {
-            const int32_t row = y + down[t], column = x + right[t];
-            if ((uint32_t)row >= (uint32_t)p.height || (uint32_t)column >= (uint32_t)p.width) continue;
-            element e[VEC];
-            tn_load(e, image + (int64_t)((n_image * p.height + row) * p.width + column) * p.depth + from);
-#pragma unroll
-            for (int v = 0; v < VEC; v++) sum[t][v] = fmaf(value_of(g[v]), value_of(e[v]), sum[t][v]);
+            there[t] = (uint32_t)(y + down[t]) < (uint32_t)p.height && (uint32_t)(x + right[t]) < (uint32_t)p.width;
+            if (there[t])
+                tn_load(e[t], image + (int64_t)(pixel + down[t] * p.width + right[t]) * p.depth + from);
         }
+#pragma unroll
+        for (int v = 0; v < VEC; v++) value[v] = value_of(g[v]);
+#pragma unroll
+        for (int t = 0; t < TAPS; t++)
+            if (there[t])
+#pragma unroll
+                for (int v = 0; v < VEC; v++) sum[t][v] = fmaf(value[v], value_of(e[t][v]), sum[t][v]);
     }
 #pragma unroll
     for (int t = 0; t < TAPS; t++) {
@@ -142,6 +169,7 @@ TN_FN void run(const tn_cuda_args &a)
     if (!tn_arrive_last(&a.ticket[p.tile], splits)) return;
     for (int32_t e = (int32_t)threadIdx.x; e < taps * BN; e += THREADS) {
         float all = 0;
+#pragma unroll 16
         for (int32_t s = 0; s < splits; s++) all += scratch[(int64_t)(s * p.tiles + p.tile) * taps * BN + e];
         sums[e] = all;
     }
