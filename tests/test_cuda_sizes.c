@@ -109,6 +109,16 @@ static void channels(tn_session *s, const sized *p, int *n, tn_tensor **out)
     give(s, tn_relu(tn_batch_norm(leaf[0], leaf[1], leaf[2], NULL, NULL, .eps = 1e-2)), 3, leaf, n, out);
 }
 
+/* Groups of 8 channels, whose rows are pieces of pixels: rows is 100 sides and images of side by side - 3. */
+static void groups(tn_session *s, const sized *p, int *n, tn_tensor **out)
+{
+    const int64_t images = p->rows % 100, side = p->rows / 100;
+    tn_tensor *leaf[3] = {leaf_of(some(1, images, side, side - 3, p->cols)), leaf_of(some(2, p->cols)),
+                          leaf_of(some(3, p->cols))};
+    give(s, tn_silu(tn_group_norm(leaf[0], (int)(p->cols / 8), leaf[1], leaf[2], .eps = 1e-2)), 3, leaf, n,
+         out);
+}
+
 static void strides(tn_session *s, const sized *p, int *n, tn_tensor **out)
 {
     tn_tensor *leaf[3] = {leaf_of(some(1, p->rows, 2 * p->cols)), leaf_of(some(2, p->cols, p->rows)),
@@ -206,6 +216,11 @@ static const sized Programs[] = {
     {"reductions f16 9x40", reductions, 9, 40, TN_F16},
     {"channels 3x12", channels, 3, 12, TN_F32},
     {"channels 200x5", channels, 200, 5, TN_F32},
+    {"groups 11x4x64", groups, 1104, 64, TN_F32},
+    {"groups 12x6x32", groups, 1206, 32, TN_F32},
+    {"groups bf16 11x2x64", groups, 1102, 64, TN_BF16},
+    {"groups bf16 61x2x32", groups, 6102, 32, TN_BF16},
+    {"groups 48x2x32", groups, 4802, 32, TN_F32},
     {"windows 3x16", windows, 3, 16, TN_F32},
     {"windows 2x33", windows, 2, 33, TN_F32},
     {"windows 1x260", windows, 1, 260, TN_F32},

@@ -146,8 +146,9 @@ typedef struct fu_prog {
     int lanes;
     int64_t items, chunk;
     /* CUDA: threads of a block; those that share an item; elements a thread takes at once; packs of a row
-       that each thread keeps (0: it reads them again); packs it reads before it computes */
-    int threads, team, pack, held, ahead;
+       that each thread keeps (0: it reads them again); packs it reads before it computes; items side by side
+       that the teams of a block take turn about, thread by thread */
+    int threads, team, pack, held, ahead, abreast;
     bool apart; /* COLUMN with few reduced rows: each line of threads has an item of its own, not some rows */
 } fu_prog;
 

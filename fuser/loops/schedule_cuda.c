@@ -245,6 +245,30 @@ static int more_sums(const fu_prog *p)
     return n > USUAL ? 2 * (n - USUAL) : 0;
 }
 
+/* Rows that lie side by side, each in pieces much shorter than a line of memory (a group's channels, pixel by
+ * pixel), are taken by one block: as many as fill a line, or as leave every processor a block. */
+static int rows_abreast(const fu_prog *p, int64_t items)
+{
+    enum { WHOLE = 128, MOST = 512 };
+    const int vec = fu_vec(p);
+    int last = p->n_atom - 1, n = 1;
+    size_t size = 8;
+    bool beside = false;
+    while (last >= 0 && p->red >> last & 1) last--;
+    if (last < 0 || last == p->outer || p->red >> p->outer & 1) return 1;
+    if (p->cross || p->split || p->second || p->team < WARP) return 1;
+    TN_EACH(v, p->value, p->n_value) {
+        if (fu_chooses(v)) return 1;
+        if (!is_load(v) || !fu_full(p, v) || !along(p, v->stride)) continue;
+        beside = beside || v->stride[last] == p->extent[vec];
+        if (tn_dtype_size(v->dtype) < size) size = tn_dtype_size(v->dtype);
+    }
+    while (beside && n * p->extent[vec] * (int64_t)size < WHOLE && p->extent[last] % (2 * n) == 0 &&
+           items / (2 * n) >= p->c->target->processors && 2 * n * WARP <= MOST)
+        n *= 2;
+    return n;
+}
+
 static void schedule_row(fu_prog *p)
 {
     uint32_t keep = ~p->red & (fu_bit(p->n_atom) - 1);
@@ -274,7 +298,10 @@ static void schedule_row(fu_prog *p)
         for (int i = 0; i < p->n_value; i++) p->value[i].stash = -1;
         fu_mark_needs(p);
     }
-    if (!p->second) p->threads = p->team > WARP ? p->team : block;
+    p->abreast = rows_abreast(p, items);
+    if (p->abreast > 1 && p->team * p->abreast > MOST_THREADS / 2 && p->held) p->abreast = 1;
+    if (p->abreast > 1 && !p->held) p->team = MOST_THREADS / 2 / p->abreast;
+    if (!p->second) p->threads = p->abreast > 1 ? p->team * p->abreast : p->team > WARP ? p->team : block;
     sum_wide(p, !p->split && packs / p->team > ADDED);
     int teams = p->threads / p->team;
     p->items = items * (p->split ? p->parts : 1);
@@ -324,7 +351,7 @@ tn_cut_reason fu_schedule_cuda(fu_prog *p)
     p->threads = fu_lean(p) ? LEAN_THREADS : BLOCK;
     fu_choose_block(p);
     p->tile = 0;
-    p->unroll = p->ahead = 1;
+    p->unroll = p->ahead = p->abreast = 1;
     p->held = 0;
     p->lanes = 1;
     p->stream = false;

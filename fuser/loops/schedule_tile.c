@@ -65,7 +65,7 @@ tn_cut_reason fu_schedule_tile(fu_prog *p, int64_t columns, int pack)
     p->part = p->parts = p->chunk = p->items = 1;
     p->tile = then ? TN_TILE_COLUMNS : 0;
     p->block = -1;
-    p->unroll = p->ahead = p->lanes = p->team = 1;
+    p->unroll = p->ahead = p->lanes = p->team = p->abreast = 1;
     p->held = 0;
     p->pack = pack;
     p->threads = 0;

@@ -79,6 +79,7 @@ static void describe_threads(fu_em *e)
         break;
     case FU_ROW:
         tn_put(t, ", %d thread%s to a row", p->team, p->team > 1 ? "s" : "");
+        if (p->abreast > 1) tn_put(t, ", %d rows abreast", p->abreast);
         if (p->held) tn_put(t, ", %d pack%s each", p->held, p->held > 1 ? "s" : "");
         break;
     case FU_COLUMN:

@@ -31,6 +31,9 @@ typedef struct fu_pack {
 /* Everything the phase does with the elements of one pack; v0 is the coordinate of its first. */
 void fu_cuda_pack(fu_em *e, const fu_pack *k);
 void fu_cuda_load(fu_em *e, int id, const char *array); /* a pack of value id */
+/* Arrays for the packs of so many turns, and the loads of turn `u`. */
+void fu_cuda_declare_ahead(fu_em *e, int phase, int ahead);
+void fu_cuda_load_ahead(fu_em *e, int phase);
 bool fu_cuda_stores(const fu_prog *p, int phase);       /* whether the phase's loop writes anything */
 void fu_cuda_pointwise(fu_em *e);
 /* Stores of what no loop of the phases changes, under `only` and where coordinates they lack are 0. */

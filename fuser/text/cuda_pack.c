@@ -228,28 +228,40 @@ static void item_coordinates(fu_em *e)
     fu_cuda_decode(e, fu_all_atoms(p) & ~fu_bit(vec), "item", width);
 }
 
-/* Reads the packs of several items before any of them is written. */
-static void read_ahead(fu_em *e)
+void fu_cuda_declare_ahead(fu_em *e, int phase, int ahead)
 {
     fu_prog *p = e->p;
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
-        if (!v->packed || !computed(e, i, 0)) continue;
+        if (!v->packed || !computed(e, i, phase)) continue;
         fu_name(e, v);
-        fu_line(&e->t, "%s %s_pack[%d][%d];", e->lang->memory[v->dtype], v->name, p->ahead, p->pack);
+        fu_line(&e->t, "%s %s_pack[%d][%d];", e->lang->memory[v->dtype], v->name, ahead, p->pack);
     }
+}
+
+void fu_cuda_load_ahead(fu_em *e, int phase)
+{
+    fu_prog *p = e->p;
+    for (int i = 0; i < p->n_value; i++) {
+        fu_value *v = &p->value[i];
+        if (!v->packed || !computed(e, i, phase)) continue;
+        char name[64];
+        snprintf(name, sizeof name, "%s_pack[u]", v->name);
+        fu_cuda_load(e, i, name);
+    }
+}
+
+/* Reads the packs of several items before any of them is written. */
+static void read_ahead(fu_em *e)
+{
+    fu_prog *p = e->p;
+    fu_cuda_declare_ahead(e, 0, p->ahead);
     fu_line(&e->t, "#pragma unroll");
     fu_scope_open(e, "for (int u = 0; u < %d; u++) {", p->ahead);
     item_number(e);
     fu_scope_open(e, p->n_atom == 1 ? "if (item * %d + %d <= n0) {" : "if (item < a.n) {", p->pack, p->pack);
     item_coordinates(e);
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
-        if (!v->packed || !computed(e, i, 0)) continue;
-        char name[64];
-        snprintf(name, sizeof name, "%s_pack[u]", v->name);
-        fu_cuda_load(e, i, name);
-    }
+    fu_cuda_load_ahead(e, 0);
     fu_scope_close(e);
     fu_scope_close(e);
 }

@@ -73,6 +73,33 @@ static void pack_coordinates(fu_em *e, const row *r)
     fu_cuda_decode(e, r->outer, "j", r->inner > 0 ? r->inner : 1);
 }
 
+/* The same for what is written too: the packs of several turns are read before the first of them is
+ * written. */
+static void walk_ahead(fu_em *e, fu_pack *k, const row *r)
+{
+    enum { AHEAD = 2 };
+    fu_prog *p = e->p;
+    const int by = AHEAD * p->team;
+    k->ahead = "u][";
+    fu_line(&e->t, "#pragma unroll 1");
+    fu_scope_open(e, "for (int j0 = member; j0 < %lld; j0 += %d) {", (long long)r->n, by);
+    fu_cuda_declare_ahead(e, k->phase, AHEAD);
+    for (int pass = 0; pass < 2; pass++) {
+        fu_line(&e->t, "#pragma unroll");
+        fu_scope_open(e, "for (int u = 0; u < %d; u++) {", AHEAD);
+        fu_line(&e->t, "const int j = j0 + u * %d;", p->team);
+        if (r->n % by) fu_scope_open(e, "if (j < %lld) {", (long long)r->n);
+        pack_coordinates(e, r);
+        if (pass)
+            fu_cuda_pack(e, k);
+        else
+            fu_cuda_load_ahead(e, k->phase);
+        if (r->n % by) fu_scope_close(e);
+        fu_scope_close(e);
+    }
+    fu_scope_close(e);
+}
+
 /* The phase's loop over the packs that this thread has of the row. */
 static void walk_row(fu_em *e, int phase, const row *r)
 {
@@ -95,6 +122,10 @@ static void walk_row(fu_em *e, int phase, const row *r)
         fu_cuda_pack(e, &k);
         if (*when) fu_scope_close(e);
         fu_scope_close(e);
+        return;
+    }
+    if (p->abreast > 1 && fu_cuda_stores(p, phase)) {
+        walk_ahead(e, &k, r);
         return;
     }
     snprintf(line_at, sizeof line_at, p->pack > 1 ? "j * %d + l" : "j", p->pack);
@@ -136,6 +167,8 @@ static void write_phase(fu_em *e, int phase, const row *r)
     for (int i = 0; i < p->n_store; i++)
         full = full || (fu_store_full(p, &p->store[i]) && p->store[i].phase == phase);
     if (full) walk_row(e, phase, r);
+    char abreast[16] = "";
+    if (p->abreast > 1) snprintf(abreast, sizeof abreast, ", %d", p->abreast);
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
         if (!fu_reduced_in(v, phase)) continue;
@@ -144,8 +177,8 @@ static void write_phase(fu_em *e, int phase, const row *r)
             fu_line(&e->t, "const %s %s = tn_team_choose<%s, %d>(%s_lane, %s_at);", type, v->name,
                     fu_cuda_reducer(v), p->team, v->name, v->name);
         else
-            fu_line(&e->t, "const %s %s = (%s)tn_team_reduce<%s, %d>(%s_lane);", type, v->name, type,
-                    fu_cuda_reducer(v), p->team, v->name);
+            fu_line(&e->t, "const %s %s = (%s)tn_team_reduce<%s, %d%s>(%s_lane);", type, v->name, type,
+                    fu_cuda_reducer(v), p->team, abreast, v->name);
         e->defined[i] = e->depth;
     }
 }
@@ -217,7 +250,9 @@ static void open_rows(fu_em *e, const int *scratch, const row *r)
     fu_prog *p = e->p;
     tn_growing *t = &e->t;
     int teams = p->threads / p->team;
-    if (teams > 1)
+    if (p->abreast > 1)
+        fu_line(t, "const int team = (int)threadIdx.x %% %d, member = (int)threadIdx.x / %d;", teams, teams);
+    else if (teams > 1)
         fu_line(t, "const int team = (int)threadIdx.x / %d, member = (int)threadIdx.x %% %d;", p->team,
                 p->team);
     else
@@ -296,7 +331,7 @@ static void wait_for_team(fu_em *e)
     }
     for (int i = 0; i < p->n_store; i++) writes = writes || !fu_store_full(p, &p->store[i]);
     if (!reads || !writes || p->team == 1) return;
-    if (p->team > 32)
+    if (p->team * p->abreast > 32)
         fu_line(&e->t, "__syncthreads();");
     else
         fu_line(&e->t, "__syncwarp();");

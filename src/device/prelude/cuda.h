@@ -4,8 +4,9 @@
  *   pack   V elements that stand side by side and that one thread reads, computes and writes together. Arrays
  *          of V elements with constant indices; the compiler keeps them in registers.
  *   team   S threads that share a row: 1, 2, 4, .. 32 lanes of a warp, or a whole block of at least 64
- *          threads. Every thread of a team gets the result of a reduction, and the bits of it depend on S
- *          alone. All threads of a warp, or of the block, come to it together.
+ *          threads, or every W-th thread of a block of W teams. Every thread of a team gets the result of a
+ *          reduction, and the bits of it depend on S and W alone. All threads of a warp, or of the block, come
+ *          to it together.
  *
  * Comes after abi.h, math.h, philox.h and half.h, and like them includes nothing under NVRTC. All of it is
  * C++ that other compilers take too, once the few names of CUDA's own are defined.
@@ -205,10 +206,10 @@ template <class T> TN_FN T tn_lane_value(T x, int lane)
     return u.x;
 }
 
-template <class OP, int S, class T> TN_FN T tn_lanes_reduce(T x)
+template <class OP, int S, class T, int W = 1> TN_FN T tn_lanes_reduce(T x)
 {
 #pragma unroll
-    for (int d = S / 2; d > 0; d /= 2) {
+    for (int d = S / 2; d >= W; d /= 2) {
         T y = tn_xor_lane(x, d);
         x = threadIdx.x & d ? OP::of(y, x) : OP::of(x, y);
     }
@@ -216,8 +217,9 @@ template <class OP, int S, class T> TN_FN T tn_lanes_reduce(T x)
 }
 
 /* Reduces the packs of accumulators of all threads of a team to one value, which every thread of it gets. */
-template <class OP, int S, class T, int V> TN_FN T tn_team_reduce(const T (&lane)[V])
+template <class OP, int S, int W = 1, class T, int V> TN_FN T tn_team_reduce(const T (&lane)[V])
 {
+    enum { ALL = S * W, WARPS = ALL > 32 ? ALL / 32 : 1 };
     T fold[V];
 #pragma unroll
     for (int l = 0; l < V; l++) fold[l] = lane[l];
@@ -225,14 +227,15 @@ template <class OP, int S, class T, int V> TN_FN T tn_team_reduce(const T (&lane
     for (int h = V / 2; h > 0; h /= 2)
 #pragma unroll
         for (int l = 0; l < h; l++) fold[l] = OP::of(fold[l], fold[l + h]);
-    T x = tn_lanes_reduce<OP, (S < 32 ? S : 32)>(fold[0]);
-    if (S <= 32) return x;
-    __shared__ T room[S > 32 ? S / 32 : 1];
-    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = x;
+    T x = tn_lanes_reduce<OP, (ALL < 32 ? ALL : 32), T, W>(fold[0]);
+    if (ALL <= 32) return x;
+    __shared__ T room[WARPS * W];
+    const int team = (int)threadIdx.x % W;
+    if (threadIdx.x % 32 < W) room[threadIdx.x / 32 * W + team] = x;
     __syncthreads();
-    x = room[0];
+    x = room[team];
 #pragma unroll
-    for (int w = 1; w < S / 32; w++) x = OP::of(x, room[w]);
+    for (int w = 1; w < WARPS; w++) x = OP::of(x, room[w * W + team]);
     __syncthreads(); /* the room is free again */
     return x;
 }
