@@ -245,18 +245,17 @@ static int more_sums(const fu_prog *p)
     return n > USUAL ? 2 * (n - USUAL) : 0;
 }
 
-/* Rows that lie side by side, each in pieces much shorter than a line of memory (a group's channels, pixel by
- * pixel), are taken by one block: as many as fill a line, or as leave every processor a block. */
-static int rows_abreast(const fu_prog *p, int64_t items)
+/* Items that lie side by side, each in pieces much shorter than a line of memory (a group's channels, pixel by
+ * pixel), are taken by one block: as many as fill a line, or as leave every processor a block, up to `most`. */
+static int items_abreast(const fu_prog *p, int64_t items, int most)
 {
-    enum { WHOLE = 128, MOST = 512 };
+    enum { WHOLE = 128 };
     const int vec = fu_vec(p);
     int last = p->n_atom - 1, n = 1;
     size_t size = 8;
     bool beside = false;
-    while (last >= 0 && p->red >> last & 1) last--;
-    if (last < 0 || last == p->outer || p->red >> p->outer & 1) return 1;
-    if (p->cross || p->split || p->second || p->team < WARP) return 1;
+    while (last >= 0 && (p->red >> last & 1 || last == vec)) last--;
+    if (last < 0 || last == p->outer || p->cross || p->split || p->second) return 1;
     TN_EACH(v, p->value, p->n_value) {
         if (fu_chooses(v)) return 1;
         if (!is_load(v) || !fu_full(p, v) || !along(p, v->stride)) continue;
@@ -264,7 +263,7 @@ static int rows_abreast(const fu_prog *p, int64_t items)
         if (tn_dtype_size(v->dtype) < size) size = tn_dtype_size(v->dtype);
     }
     while (beside && n * p->extent[vec] * (int64_t)size < WHOLE && p->extent[last] % (2 * n) == 0 &&
-           items / (2 * n) >= p->c->target->processors && 2 * n * WARP <= MOST)
+           items / (2 * n) >= p->c->target->processors && 2 * n <= most)
         n *= 2;
     return n;
 }
@@ -298,8 +297,8 @@ static void schedule_row(fu_prog *p)
         for (int i = 0; i < p->n_value; i++) p->value[i].stash = -1;
         fu_mark_needs(p);
     }
-    p->abreast = rows_abreast(p, items);
-    if (p->abreast > 1 && p->team * p->abreast > MOST_THREADS / 2 && p->held) p->abreast = 1;
+    if (p->team >= WARP && !runtime)
+        p->abreast = items_abreast(p, items, MOST_THREADS / 2 / (p->held ? p->team : WARP));
     if (p->abreast > 1 && !p->held) p->team = MOST_THREADS / 2 / p->abreast;
     if (!p->second) p->threads = p->abreast > 1 ? p->team * p->abreast : p->team > WARP ? p->team : block;
     sum_wide(p, !p->split && packs / p->team > ADDED);
@@ -332,10 +331,12 @@ static void schedule_column(fu_prog *p)
     int64_t items = beside * tn_ceil_div(width, p->tile);
     int lines = p->threads / p->team;
     choose_parts(p, items, rows, lines, (int64_t)ADDED * lines);
+    if (p->tile == width) p->abreast = items_abreast(p, items, WARP / p->team);
+    lines /= p->abreast;
     sum_wide(p, !p->split && rows / lines > ADDED);
-    p->apart = !p->second && !p->split && rows < lines && !(p->outer >= 0 && p->red >> p->outer & 1);
+    p->apart = !p->second && !p->split && p->abreast == 1 && rows < lines && !(p->outer >= 0 && p->red >> p->outer & 1);
     p->items = items * (p->split ? p->parts : 1);
-    p->chunk = p->apart ? lines : 1;
+    p->chunk = p->apart ? lines : p->abreast;
     for (int i = 0; i < p->n_value; i++) p->value[i].stash = -1;
     fu_mark_needs(p);
     /* accumulators belong to columns, whatever they add up: what uses them changes along the columns too */

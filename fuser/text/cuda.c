@@ -86,7 +86,7 @@ static void describe_threads(fu_em *e)
         tn_put(t,
                p->apart ? ", %lld columns of %d items to a block"
                         : ", %lld columns by %d rows of threads to a block",
-               (long long)p->tile, p->threads / p->team);
+               (long long)p->tile * p->abreast, p->threads / (p->team * p->abreast));
         break;
     }
     tn_put(t, " */\n");

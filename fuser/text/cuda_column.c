@@ -10,6 +10,7 @@
  *     if (y0 == 0) out[v0 + l] = sum_acc[l];
  *
  * Between two phases each thread computes, for its columns, what later phases need of finished reductions.
+ * Items side by side that are narrow share a block (fu_prog.abreast): x0 is then a pack of the thread's item.
  * Where there are fewer rows than threads to walk them, as in the windows of a pooling, each y0 has an item
  * of its own and walks all of its rows (fu_prog.apart).
  *
@@ -19,10 +20,9 @@
 
 #include <stdio.h>
 
-static int lines(const fu_prog *p)
-{
-    return p->threads / p->team;
-}
+/* Threads side by side, and lines of them. */
+static int across(const fu_prog *p) { return p->team * p->abreast; }
+static int lines(const fu_prog *p) { return p->threads / across(p); }
 
 /* Of the columns of an item one thread writes what is in none of its loops. */
 static void open_stores(fu_em *e)
@@ -101,10 +101,10 @@ static void write_phase(fu_em *e, int phase, const char *from, const char *to)
     TN_EACH(v, p->value, p->n_value) {
         if (!fu_reduced_in(v, phase) || p->apart) continue;
         if (fu_chooses(v))
-            fu_line(&e->t, "tn_columns_choose<%s, %d, %d>(%s_acc, %s_at);", fu_cuda_reducer(v), p->team,
+            fu_line(&e->t, "tn_columns_choose<%s, %d, %d>(%s_acc, %s_at);", fu_cuda_reducer(v), across(p),
                     lines(p), v->name, v->name);
         else
-            fu_line(&e->t, "tn_columns_reduce<%s, %d, %d>(%s_acc);", fu_cuda_reducer(v), p->team, lines(p),
+            fu_line(&e->t, "tn_columns_reduce<%s, %d, %d>(%s_acc);", fu_cuda_reducer(v), across(p), lines(p),
                     v->name);
     }
 }
@@ -198,12 +198,17 @@ void fu_cuda_column(fu_em *e, const int *scratch)
     fu_prog *p = e->p;
     char from[64], to[64];
     for (int i = 0; i < p->n_value; i++) p->value[i].array = fu_wants_array(p, i);
-    fu_line(&e->t, "const int x0 = (int)threadIdx.x %% %d, y0 = (int)threadIdx.x / %d;", p->team, p->team);
+    fu_line(&e->t, "const int x0 = (int)threadIdx.x %% %d, y0 = (int)threadIdx.x / %d;", p->team,
+            across(p));
     if (p->apart) {
         fu_line(&e->t, "const int64_t item = (int64_t)blockIdx.x * %d + y0;", lines(p));
         fu_scope_open(e, "if (item < a.n) {");
     } else {
-        fu_line(&e->t, "const int64_t item = blockIdx.x;");
+        if (p->abreast > 1)
+            fu_line(&e->t, "const int64_t item = (int64_t)blockIdx.x * %d + threadIdx.x %% %d / %d;", p->abreast,
+                    across(p), p->team);
+        else
+            fu_line(&e->t, "const int64_t item = blockIdx.x;");
         fu_scope_open(e, "{");
     }
     item_coordinates(e, from, to, sizeof from);

@@ -27,9 +27,12 @@ TN_FN tn_bfloat16 tn_f32_to_bfloat16(float x)
     return h;
 }
 
+/* One instruction: the upper half of a pair of which the lower is 0. */
 TN_FN float tn_rounded_bfloat16(float x)
 {
-    return tn_from_bits_f32((uint32_t)tn_f32_to_bfloat16(x).bits << 16);
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(x), "f"(0.0f));
+    return tn_from_bits_f32(pair);
 }
 
 #else
