@@ -130,6 +130,49 @@ TN_FN int32_t tn_log_split(uint32_t bits, float *f)
     return (int32_t)i >> 23;
 }
 
+/* |x|, at most the float with bits `end`; a NaN stays one. It is clamped as an integer, for which compilers
+ * have a minimum: `wrap` takes a NaN past the largest integer, to the smallest, which the clamp leaves alone.
+ */
+TN_FN float tn_erf_clamp(float x, uint32_t end)
+{
+    const uint32_t wrap = 0x007fffffu;
+    uint32_t k = (tn_bits_f32(x) & 0x7fffffffu) + wrap;
+    return tn_from_bits_f32((uint32_t)tn_min_i32((int32_t)k, (int32_t)(end + wrap)) - wrap);
+}
+
+/* erf(a) = 1 - (1 - s/8)^8 with s = a + a R(a) on [0, 3.93], where 1 - erf < 2^-25; R of degree 7, weighted
+ * by erf's error, 2^-27. What falls as fast as e^-(a^2) does so slowly under an eighth root, and squarings
+ * cost less than an exponential. With d = 2 - 2 (1 - s/8)^4 = s - s^2 c(s), erf = d - d^2/4 errs little near
+ * 1; near 0 one rounding less is what d = a - (s^2 c(s) - a R(a)) is for. */
+TN_FN float tn_erf_f32(float x)
+{
+    uint32_t bits = tn_bits_f32(x);
+    float a = tn_erf_clamp(x, 0x407b851fu), a2 = a * a; /* 3.93 */
+    float r = tn_fma_f32(a, 0x1.41c602p-15f, -0x1.7488dap-11f);
+    r = tn_fma_f32(a2, r, tn_fma_f32(a, 0x1.0cc628p-8f, -0x1.866afap-10f));
+    r = tn_fma_f32(a2, r, tn_fma_f32(a, -0x1.afda56p-5f, 0x1.11d4a4p-6f));
+    r = tn_fma_f32(a2, r, tn_fma_f32(a, 0x1.1d34b6p-1f, 0x1.06eba8p-3f));
+    float ar = a * r, s = tn_fma_f32(a, r, a),
+          c = tn_fma_f32(tn_fma_f32(s, 0x1p-11f, -0x1p-6f), s, 0x1.8p-3f);
+    float d = a - tn_fma_f32(s * s, c, -ar), y = tn_fma_f32(-0.25f * d, d, d); /* y is not negative */
+    return tn_from_bits_f32(tn_bits_f32(y) | (bits & 0x80000000u));
+}
+
+/* The normal distribution up to x, 1/2 + erf(x / sqrt 2) / 2. Its error counts beside 1/2, so that erf here
+ * is 1 - (1 + w)^8 with w = a R(a) on [0, 5.56], R of degree 7, 2^-27.7, squared as (1 + w)^2 - 1 = w (w +
+ * 2). From 5.56 on the eighth power is lost beside 1: 0 and 1 are met exactly. R is a weighted least-squares
+ * fit, its weights raised where the error is largest until that is level, rounded from the highest power. */
+TN_FN float tn_ndtr_f32(float x)
+{
+    float a = tn_erf_clamp(x, 0x40b1eb85u), a2 = a * a; /* 5.56 */
+    float r = tn_fma_f32(a, -0x1.4a486cp-22f, 0x1.0ab31ap-17f);
+    r = tn_fma_f32(a2, r, tn_fma_f32(a, -0x1.0ebf0cp-14f, 0x1.1d83ep-15f));
+    r = tn_fma_f32(a2, r, tn_fma_f32(a, 0x1.af7b56p-10f, -0x1.82c84cp-11f));
+    r = tn_fma_f32(a2, r, tn_fma_f32(a, -0x1.1d353ep-5f, -0x1.98844ep-4f));
+    float w = a * r, v = w * (w + 2), u = v * (v + 2), y = u * (u + 2); /* -erf(a / sqrt 2) */
+    return tn_fma_f32(-tn_copysign_f32(0.5f, x), y, 0.5f);
+}
+
 #if defined(__CUDACC__)
 
 /* The device library's functions with an error of at most 2 ulp by its manual, all ranges included. */
@@ -141,8 +184,6 @@ TN_FN1(float, tn_sin_f32, float, sinf(x))
 TN_FN1(float, tn_cos_f32, float, cosf(x))
 TN_FN1(float, tn_atan_f32, float, atanf(x))
 TN_FN1(float, tn_tanh_f32, float, tanhf(x))
-TN_FN1(float, tn_erf_f32, float, erff(x))
-TN_FN1(float, tn_ndtr_f32, float, 0.5f * erff(x * 0.70710678f) + 0.5f)
 
 #else
 
@@ -192,49 +233,6 @@ TN_FN float tn_tanh_f32(float x)
     float t = tn_expm1_core(2 * a, tn_fma_f32(a, 2 * TN_LOG2E, -0.14f));
     float q = t / (t + 2), y = t < 1 ? tn_fma_f32(-0.5f * t, q, 0.5f * t) : q;
     return tn_copysign_f32(y, x);
-}
-
-/* |x|, at most the float with bits `end`; a NaN stays one. It is clamped as an integer, for which compilers
- * have a minimum: `wrap` takes a NaN past the largest integer, to the smallest, which the clamp leaves alone.
- */
-TN_FN float tn_erf_clamp(float x, uint32_t end)
-{
-    const uint32_t wrap = 0x007fffffu;
-    uint32_t k = (tn_bits_f32(x) & 0x7fffffffu) + wrap;
-    return tn_from_bits_f32((uint32_t)tn_min_i32((int32_t)k, (int32_t)(end + wrap)) - wrap);
-}
-
-/* erf(a) = 1 - (1 - s/8)^8 with s = a + a R(a) on [0, 3.93], where 1 - erf < 2^-25; R of degree 7, weighted
- * by erf's error, 2^-27. What falls as fast as e^-(a^2) does so slowly under an eighth root, and squarings
- * cost less than an exponential. With d = 2 - 2 (1 - s/8)^4 = s - s^2 c(s), erf = d - d^2/4 errs little near
- * 1; near 0 one rounding less is what d = a - (s^2 c(s) - a R(a)) is for. */
-TN_FN float tn_erf_f32(float x)
-{
-    uint32_t bits = tn_bits_f32(x);
-    float a = tn_erf_clamp(x, 0x407b851fu), a2 = a * a; /* 3.93 */
-    float r = tn_fma_f32(a, 0x1.41c602p-15f, -0x1.7488dap-11f);
-    r = tn_fma_f32(a2, r, tn_fma_f32(a, 0x1.0cc628p-8f, -0x1.866afap-10f));
-    r = tn_fma_f32(a2, r, tn_fma_f32(a, -0x1.afda56p-5f, 0x1.11d4a4p-6f));
-    r = tn_fma_f32(a2, r, tn_fma_f32(a, 0x1.1d34b6p-1f, 0x1.06eba8p-3f));
-    float ar = a * r, s = tn_fma_f32(a, r, a),
-          c = tn_fma_f32(tn_fma_f32(s, 0x1p-11f, -0x1p-6f), s, 0x1.8p-3f);
-    float d = a - tn_fma_f32(s * s, c, -ar), y = tn_fma_f32(-0.25f * d, d, d); /* y is not negative */
-    return tn_from_bits_f32(tn_bits_f32(y) | (bits & 0x80000000u));
-}
-
-/* The normal distribution up to x, 1/2 + erf(x / sqrt 2) / 2. Its error counts beside 1/2, so that erf here
- * is 1 - (1 + w)^8 with w = a R(a) on [0, 5.56], R of degree 7, 2^-27.7, squared as (1 + w)^2 - 1 = w (w +
- * 2). From 5.56 on the eighth power is lost beside 1: 0 and 1 are met exactly. R is a weighted least-squares
- * fit, its weights raised where the error is largest until that is level, rounded from the highest power. */
-TN_FN float tn_ndtr_f32(float x)
-{
-    float a = tn_erf_clamp(x, 0x40b1eb85u), a2 = a * a; /* 5.56 */
-    float r = tn_fma_f32(a, -0x1.4a486cp-22f, 0x1.0ab31ap-17f);
-    r = tn_fma_f32(a2, r, tn_fma_f32(a, -0x1.0ebf0cp-14f, 0x1.1d83ep-15f));
-    r = tn_fma_f32(a2, r, tn_fma_f32(a, 0x1.af7b56p-10f, -0x1.82c84cp-11f));
-    r = tn_fma_f32(a2, r, tn_fma_f32(a, -0x1.1d353ep-5f, -0x1.98844ep-4f));
-    float w = a * r, v = w * (w + 2), u = v * (v + 2), y = u * (u + 2); /* -erf(a / sqrt 2) */
-    return tn_fma_f32(-tn_copysign_f32(0.5f, x), y, 0.5f);
 }
 
 /* On [0, 1] atan u = u + u^3 P(u^2), P of degree 9, 2^-31.1; beyond, pi/2 - atan(1/u), which begins with
