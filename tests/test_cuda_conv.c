@@ -39,15 +39,9 @@ static void draw_cases(bool with_prologue)
     device_close(d);
 }
 
-CUDA_TEST(drawn)
-{
-    draw_cases(false);
-}
+CUDA_TEST(drawn) { draw_cases(false); }
 
-CUDA_TEST(drawn_with_prologue)
-{
-    draw_cases(true);
-}
+CUDA_TEST(drawn_with_prologue) { draw_cases(true); }
 
 /* By the products of warpgroups: what tiles are that large for is not, so that most of a tile is border; some
  * images have several. */
@@ -86,52 +80,48 @@ CUDA_TEST(warpgroups)
     device_close(d);
 }
 
-/* By those that keep a part of the image: forward and data gradient, of windows of each kind, images smaller
+/* By those that keep a part of the image: all passes, of windows of each kind, images smaller
  * than a tile and larger, channels that are kept once and several times. */
 CUDA_TEST(halos)
 {
-    enum { SIZES = sizeof tilings / sizeof *tilings - HALOS };
     sim.set("shared-most", 227 << 10);
     tn_device *d = device_open();
     cases l = {.n = 0};
-    int of[2][SIZES] = {{0}}, several = 0, stats = 0, groups = 0, wide = 0, far = 0;
+    int of[3][TILINGS] = {{0}}, splits = 0, several = 0, stats = 0, groups = 0, wide = 0, far = 0;
     seed = 71;
-    for (int pass = 0; pass < 2; pass++)
-        for (int size = 0; size < SIZES; size++)
+    for (int pass = 0; pass < 3; pass++)
+        for (int size = pass == 2 ? TURNED : HALOS; size < (pass == 2 ? TILINGS : TURNED); size++)
             for (int i = 0, tries = 0; i < (full ? 24 : 6) && tries < 1000; tries++) {
-                test_case c = {.tiling = HALOS + size, .splits = 1, .whole = below(4) > 0};
+                test_case c = {.tiling = size, .splits = pass == 2 ? 1 + below(4) : 1, .whole = below(4) > 0};
                 c.d = conv_desc(below(2) ? TN_F16 : TN_BF16, (tn_conv_pass)pass, 1 + below(4), 1 + below(12),
                                 64, 64, 3);
                 c.d.w = below(8) ? 1 + below(14) : 30 + below(50);
                 c.d.groups = below(4) ? 1 : 2;
                 c.d.kh = 1 + below(4), c.d.kw = 1 + below(4);
-                *(pass ? &c.d.oc : &c.d.c) = c.d.groups * 64 * (1 + below(3));
-                *(pass ? &c.d.c : &c.d.oc) = c.d.groups * 8 * (1 + below(20));
+                if (pass == 2) c.d.kw = 3;
+                *(pass == 1 ? &c.d.oc : &c.d.c) = c.d.groups * 64 * (1 + below(3));
+                *(pass == 1 ? &c.d.c : &c.d.oc) = c.d.groups * 8 * (1 + below(20));
                 for (int k = 0; k < 4; k++) c.d.pad[k] = below(4);
                 for (int k = 0; k < 2; k++) c.d.dilation[k] = 1 + (below(4) == 0);
                 c.stats = pass == 0 && below(3) == 0;
                 if (!add(&l, &d->target, c)) continue;
                 const test_case *a = &l.c[l.n - 1];
                 assert_true(a->tile.halo && a->tile.wgmma);
-                i++, of[pass][size]++, stats += c.stats, groups += c.d.groups > 1, wide += c.d.w > 29;
+                i++, of[pass][size]++, splits += a->tile.splits > 1, stats += c.stats,
+                    groups += c.d.groups > 1, wide += c.d.w > 29;
                 several += a->tile.dim[18] > 1;
                 far += c.d.pad[2] >= c.d.kw * c.d.dilation[1];
             }
-    for (int i = 0; i < 2 * SIZES; i++) assert_true(of[i / SIZES][i % SIZES] > 5);
-    assert_true(several > 5 && stats > 2 && groups > 3 && wide > 2 && far > 0);
+    for (int i = HALOS; i < TILINGS; i++)
+        assert_true(i < TURNED ? of[0][i] > 5 && of[1][i] > 5 : of[2][i] > 5);
+    assert_true(splits > 5 && several > 5 && stats > 2 && groups > 3 && wide > 2 && far > 0);
     run_cases(d, &l);
     device_close(d);
 }
 
-CUDA_TEST(by_hand)
-{
-    run_corners(full, 99, false);
-}
+CUDA_TEST(by_hand) { run_corners(full, 99, false); }
 
-CUDA_TEST(by_hand_with_prologue)
-{
-    run_corners(full, 41, true);
-}
+CUDA_TEST(by_hand_with_prologue) { run_corners(full, 41, true); }
 
 /* More tiles along M than one block combines, and a mean much larger than the deviation. */
 CUDA_TEST(statistics_of_many_tiles)

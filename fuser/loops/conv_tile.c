@@ -23,6 +23,7 @@ enum {
     BLOCK_SHARED = 1024,
     WORD_SHARED = 1024,
     REGISTERS = 65536,
+    FINISH_THREADS = 256,
     MOST_SPLITS = 256,
     MOST_UNITS = 16, /* that a thread copies of one buffer's A, and of B */
     TAPS = 1 << 15,
@@ -87,9 +88,7 @@ static bool shape_of(const tn_conv2d_desc *d, shape *s)
     s->pixels = d->oh * d->ow;
     s->channels = in;
     switch (d->pass) {
-    case TN_CONV_FORWARD:
-        s->m = d->n * s->pixels, s->n = out, s->k = d->kh * d->kw * in;
-        break;
+    case TN_CONV_FORWARD: s->m = d->n * s->pixels, s->n = out, s->k = d->kh * d->kw * in; break;
     case TN_CONV_DATA_GRAD:
         s->phases = d->stride[0] * d->stride[1];
         s->width = tn_ceil_div(d->w, d->stride[1]);
@@ -99,9 +98,7 @@ static bool shape_of(const tn_conv2d_desc *d, shape *s)
         s->k = most_taps(d->kh, d->stride[0], d->dilation[0]) *
                most_taps(d->kw, d->stride[1], d->dilation[1]) * out;
         break;
-    case TN_CONV_WEIGHT_GRAD:
-        s->m = out, s->n = d->kh * d->kw * in, s->k = d->n * s->pixels;
-        break;
+    case TN_CONV_WEIGHT_GRAD: s->m = out, s->n = d->kh * d->kw * in, s->k = d->n * s->pixels; break;
     }
     if (d->groups > 1 && in == 1) { /* all channels are one group's */
         s->multiplier = out;
@@ -139,8 +136,14 @@ static int64_t reciprocal(int64_t d)
 
 /* ---- one tile ---- */
 
+/* Of conv_halo_weights.cu's tiles: rows of the window, channels of x, and pixels of a buffer. */
+static int tap_rows(const struct fu_conv_tile *o) { return o->bn == 576 ? 3 : 1; }
+static int wide_of(const struct fu_conv_tile *o) { return o->bn / 3 / tap_rows(o); }
+static int pixels_of(const struct fu_conv_tile *o) { return o->bk * (tap_rows(o) == 3 ? 2 : 1); }
+
 static bool valid(const struct fu_conv_tile *o, const shape *s)
 {
+    if (o->halo && s->weights) return o->splits >= 1;
     const int chunk = 16 / s->size, threads = o->warps_m * o->warps_n * 32;
     if (s->in_each)
         return o->bn % s->out_each == 0 && o->bn % 8 == 0 && threads % (o->bn / s->out_each) == 0 &&
@@ -164,10 +167,7 @@ static bool valid(const struct fu_conv_tile *o, const shape *s)
 }
 
 /* Halos that a block keeps: the next one comes while taps are multiplied with the one before. */
-static int halos_of(const struct fu_conv_tile *o, const shape *s)
-{
-    return s->channels > o->bk ? 2 : 1;
-}
+static int halos_of(const struct fu_conv_tile *o, const shape *s) { return s->channels > o->bk ? 2 : 1; }
 
 static int64_t shared_of(const struct fu_conv_tile *o, const shape *s, bool stats)
 {
@@ -177,6 +177,8 @@ static int64_t shared_of(const struct fu_conv_tile *o, const shape *s, bool stat
         return s->taps * o->bn * 4 + (int64_t)threads * o->vec_a * 4;
     int64_t buffers = (int64_t)o->stages * (o->bm + o->bn) * o->bk * s->size;
     if (o->halo) buffers = ((int64_t)o->stages * o->bn + halos_of(o, s) * s->halo) * o->bk * s->size;
+    if (o->halo && s->weights)
+        return o->stages * ((int64_t)o->bm * (pixels_of(o) + 1) + s->halo * wide_of(o)) * s->size;
     int64_t results = (int64_t)o->bm * (o->bn + ROOM) * 4;
     if (stats) results += 3 * 4 * (int64_t)(threads > o->bn ? threads : o->bn);
     if (s->in_each) return results + s->taps * o->bn * s->in_each * 4;
@@ -238,9 +240,10 @@ static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
         o->bound = work > moved ? "lanes" : "DRAM";
         return;
     }
-    const double bm = o->bm, bn = o->bn, bk = o->bk, size = s->size;
+    const double bm = o->bm, bn = o->bn, bk = o->halo && s->weights ? pixels_of(o) : o->bk, size = s->size;
     /* rows of the image that a buffer costs */
-    const double rows = o->halo ? (double)s->halo / (double)s->taps : bm;
+    const bool turned = o->halo && s->weights;
+    const double rows = o->halo && !turned ? (double)s->halo / (double)s->taps : bm;
     const double mma = bm * bn * bk * o->products /
                        (size == 4  ? mma_per_clock / 2
                         : o->wgmma ? wgmma_per_clock
@@ -248,8 +251,12 @@ static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
     /* a warpgroup reads its rows for every 128 columns, and these for every 64 rows */
     const double reads_a = o->wgmma ? (double)tn_ceil_div(o->bn, o->halo ? 128 : 256) : o->warps_n,
                  reads_b = o->wgmma ? bm / 64 : o->warps_m;
-    const double shared = (reads_a * bm + reads_b * bn + rows + bn) * bk * size / shared_per_clock;
-    const double l2 = (rows + bn) * bk * size / l2_per_clock;
+    double brought = (rows + bn) * bk, read = (reads_a * bm + reads_b * bn) * bk;
+    if (turned) { /* 64 channels of x and all of gy an instruction */
+        brought = bm * bk + (double)(s->halo * wide_of(o));
+        read = bn / 64 * (64 + bm) * bk;
+    }
+    const double shared = (read + brought) * size / shared_per_clock, l2 = brought * size / l2_per_clock;
     const double issue = issued(o, s) * o->warps_m * o->warps_n / 4;
     const struct {
         double clocks;
@@ -258,14 +265,17 @@ static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
     double step = 0;
     for (int i = 0; i < 4; i++)
         if (takes[i].clocks > step) step = takes[i].clocks, o->bound = takes[i].name;
-    const double buffers = (double)tn_ceil_div(tn_ceil_div(s->k, o->bk), o->splits);
+    const double buffers = (double)tn_ceil_div(tn_ceil_div(s->k, (int64_t)bk), o->splits);
     const double written = o->wgmma ? size : 4; /* what is left waits for memory alone */
     double block = buffers * (step + barrier_clocks) + bm * bn * written / memory_per_clock;
+    if (o->wgmma) block += start_clocks; /* nothing else is there to be multiplied meanwhile */
     const int64_t lives = resident(o, s, t), rounds = tn_ceil_div(o->grid.n, t->processors);
     const double warps = (double)(tn_min64(lives, rounds) * o->warps_m * o->warps_n);
     if (warps < warps_that_hide) block *= warps_that_hide / warps;
     o->cycles = (double)rounds * block + start_clocks;
-    if (o->splits > 1) /* each leaves its sums, and the last of a tile reads those of all */
+    if (turned) /* all leave their sums, which one more kernel reads */
+        o->cycles += 2 * start_clocks + 2 * (double)o->scratch / l2_per_clock / t->processors;
+    else if (o->splits > 1) /* each leaves its sums, and the last of a tile reads those of all */
         o->cycles += ((double)rounds + (double)o->splits) * bm * bn * 4 / l2_per_clock;
     const double work = (double)s->m * (double)s->n * (double)s->k * (double)(s->phases * s->groups);
     o->share = mma / (bm * bn * bk) * work / t->processors / o->cycles;
@@ -277,7 +287,8 @@ static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
     if (far > o->cycles) o->share *= o->cycles / far, o->bound = "DRAM";
 }
 
-static void write_defines(const tn_conv2d_desc *d, const shape *s, bool stats, struct fu_conv_tile *o)
+static void write_defines(const tn_conv2d_desc *d, const shape *s, const tn_target *t, bool stats,
+                          struct fu_conv_tile *o)
 {
     snprintf(o->defines, sizeof o->defines,
              "#define PASS %d\n#define DTYPE %d\n#define PRODUCTS %d\n#define BM %d\n#define BN %d\n#define "
@@ -294,25 +305,25 @@ static void write_defines(const tn_conv2d_desc *d, const shape *s, bool stats, s
              : d->dtype == TN_F16 ? 2
                                   : 3,
              o->products, o->bm, o->bn, o->bk, o->stages, o->warps_m, o->warps_n, o->vec_a, o->vec_b,
-             o->splits > 1, stats, o->pack, o->wgmma, o->halo ? halos_of(o, s) : 0,
+             o->splits > 1 || (o->halo && s->weights), stats, o->pack, o->wgmma, o->halo ? halos_of(o, s) : 0,
              o->bk > 1 && s->channels % o->bk == 0,
-             o->wgmma && o->bm * o->bn <= 64 * o->grid.threads ? 2 : 1);
+             o->wgmma && o->bm * o->bn <= 64 * o->grid.threads &&
+                     t->l1_bytes >= 2 * (o->grid.shared + BLOCK_SHARED)
+                 ? 2
+                 : 1);
 }
 
 /* Of TF32, for one of what is multiplied. */
-static int products_of(const shape *s, const tn_target *t)
-{
-    return s->size == 4 && !t->tf32 ? 3 : 1;
-}
+static int products_of(const shape *s, const tn_target *t) { return s->size == 4 && !t->tf32 ? 3 : 1; }
 
 /* What a tile by warpgroups wants: elements of 16 bits on a GPU that has them, rows of 128 bytes in a buffer,
  * copies of 16 bytes, and, with all registers of a processor for its sums, nothing beside a
  * product. */
 static bool suits_wgmma(const struct fu_conv_tile *o, const shape *s, const tn_target *t, bool stats)
 {
-    const bool full = o->warps_m > 8;
+    const bool full = o->warps_m > 8, turned = o->halo && s->weights;
     return t->wgmma && s->size == 2 && o->bk == 64 && o->stages > 2 && o->vec_a == 8 && o->vec_b == 8 &&
-           o->bm % (16 * o->warps_m) == 0 && (o->bn == 64 || o->bn % 128 == 0) &&
+           (turned || (o->bm % (16 * o->warps_m) == 0 && (o->bn == 64 || o->bn % 128 == 0))) &&
            !(full && !o->halo && (stats || o->splits > 1 || (!s->forward && !s->weights)));
 }
 
@@ -323,12 +334,17 @@ static bool lay_halo(const tn_conv2d_desc *d, const struct fu_conv_tile *o, shap
     const int64_t reach[2] = {d->dilation[0] * (d->kh - 1), d->dilation[1] * (d->kw - 1)};
     const int64_t x[2] = {d->h, d->w}, y[2] = {d->oh, d->ow};
     int64_t extent[2];
-    if (s->weights || s->direct || d->stride[0] != 1 || d->stride[1] != 1 || s->channels % o->bk ||
-        o->splits > 1 || s->taps < 2 * (o->stages - 2))
+    if (s->direct || d->stride[0] != 1 || d->stride[1] != 1 || s->channels % o->bk) return false;
+    if (s->weights) {
+        if (!(o->bm == 64 && o->bn == 576) && !(o->bm == 128 && o->bn == 384)) return false;
+        if (d->kw != 3 || d->kh % tap_rows(o) || s->channels % wide_of(o)) return false;
+    } else if (o->splits > 1 || s->taps < 2 * (o->stages - 2)) {
         return false;
+    }
     for (int i = 0; i < 2; i++) { /* in front of what is gathered from, and behind it */
-        const int64_t front = s->forward ? d->pad[2 * i] : reach[i] - d->pad[2 * i];
-        const int64_t in = s->forward ? x[i] : y[i], out = s->forward ? y[i] : x[i];
+        const bool back = d->pass == TN_CONV_DATA_GRAD;
+        const int64_t front = back ? reach[i] - d->pad[2 * i] : d->pad[2 * i];
+        const int64_t in = back ? y[i] : x[i], out = back ? x[i] : y[i];
         const int64_t behind = out + reach[i] - front - in;
         const int64_t more = front > behind ? front : behind;
         extent[i] = in + (more > 0 ? more : 0);
@@ -336,8 +352,10 @@ static bool lay_halo(const tn_conv2d_desc *d, const struct fu_conv_tile *o, shap
     }
     s->width = extent[1];
     s->pixels = extent[0] * extent[1];
-    s->m = d->n * s->pixels;
-    s->halo = (o->bm + reach[0] * s->width + reach[1] + 6) / 8 * 8 + 1;
+    *(s->weights ? &s->k : &s->m) = d->n * s->pixels;
+    const int64_t own = s->weights ? pixels_of(o) : o->bm;
+    const int64_t down = s->weights ? (tap_rows(o) - 1) * d->dilation[0] : reach[0];
+    s->halo = (own + down * s->width + reach[1] + 6) / 8 * 8 + 1;
     return fits(d->n, extent[0], extent[1], 2) && s->halo < 1 << 14;
 }
 
@@ -365,23 +383,31 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *of, const tn_target *t
     o->wgmma = !s->direct && o->warps_n == 1 && o->warps_m >= 8;
     if (o->halo && (!o->wgmma || !lay_halo(d, o, s))) return false;
     if (!valid(o, s) || (o->wgmma && !suits_wgmma(o, s, t, stats))) return false;
-    const int64_t tiles_m = tn_ceil_div(s->m, o->bm), tiles_n = tn_ceil_div(s->n, o->bn);
+    const bool turned = o->halo && s->weights;
+    const int64_t tiles_m = tn_ceil_div(s->m, o->bm),
+                  tiles_n =
+                      turned ? d->kh / tap_rows(o) * (s->channels / wide_of(o)) : tn_ceil_div(s->n, o->bn);
     const int64_t tiles = tiles_m * tiles_n * s->groups * s->phases, sets = tn_ceil_div(tiles_m, STATS_TILES);
     const bool alone = s->direct && s->weights;
     const int64_t each = s->in_each ? s->in_each : 1; /* sums of a tap and channel */
-    const int64_t steps = !s->direct ? tn_ceil_div(s->k, o->bk)
-                          : alone    ? s->k
-                                     : 1,
+    const int64_t steps = turned       ? tn_ceil_div(s->k, pixels_of(o))
+                          : !s->direct ? tn_ceil_div(s->k, o->bk)
+                          : alone      ? s->k
+                                       : 1,
                   per = tn_ceil_div(steps, o->splits);
     o->splits = tn_ceil_div(steps, per); /* none without work */
-    const int64_t tickets = (o->splits > 1 ? tiles : 0) + (stats ? s->groups * tiles_n * (sets + 1) : 0);
+    const int64_t tickets =
+        (o->splits > 1 && !turned ? tiles : 0) + (stats ? s->groups * tiles_n * (sets + 1) : 0);
     if (tickets > TN_KERNEL_TICKETS || tiles > INT32_MAX / o->splits) return false;
     o->scratch = o->splits > 1 ? o->splits * tiles * (alone ? s->taps * each : o->bm) * o->bn * 4 : 0;
+    if (turned) o->scratch = o->splits * s->groups * s->m * s->n * 4;
     if (stats) o->scratch += (tiles_m + sets) * d->oc * 2 * 4;
     o->grid = (tn_grid){.n = tiles * o->splits,
                         .chunk = 1,
                         .threads = o->warps_m * o->warps_n * 32,
                         .shared = shared_of(o, s, stats)};
+    if (turned) o->grid.finish_n = s->groups * s->m * s->n / o->pack;
+    if (turned) o->grid.finish_chunk = o->grid.finish_threads = FINISH_THREADS;
     /* the kernel's own word of shared memory is filled up to where the array begins (ptx.cuh) */
     if (o->grid.shared + WORD_SHARED > (t->shared_most > t->shared_bytes ? t->shared_most : t->shared_bytes))
         return false;
@@ -406,7 +432,7 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *of, const tn_target *t
                            tiles_m,
                            tiles_n,
                            o->splits,
-                           o->halo ? s->halo : per,
+                           o->halo && !turned ? s->halo : per,
                            s->m,
                            s->n,
                            s->multiplier ? s->multiplier : s->k,
@@ -427,6 +453,7 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *of, const tn_target *t
     o->before = tn_embed_text(TN_EMBED_PTX_CUH);
     o->text = tn_embed_text(s->multiplier ? TN_EMBED_DEPTHWISE_CU
                             : s->in_each  ? TN_EMBED_GROUPED_CU
+                            : turned      ? TN_EMBED_CONV_HALO_WEIGHTS_CU
                             : o->halo     ? TN_EMBED_CONV_HALO_CU
                             : o->wgmma    ? TN_EMBED_CONV2D_WGMMA_CU
                                           : TN_EMBED_CONV2D_CU);
@@ -435,7 +462,7 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *of, const tn_target *t
     o->product = d->kh == 1 && d->kw == 1 && d->stride[0] == 1 && d->stride[1] == 1 && !d->pad[0] &&
                  !d->pad[1] && !d->pad[2] && !d->pad[3] && d->groups == 1;
     predict(o, s, t);
-    write_defines(d, s, stats, o);
+    write_defines(d, s, t, stats, o);
     const size_t end = strlen(o->defines);
     if (s->in_each)
         snprintf(o->defines + end, sizeof o->defines - end, "#define IN_EACH %d\n#define OUT_EACH %d\n",
@@ -464,11 +491,12 @@ static const struct {
     int bm, bn, warps_m, warps_n;
     bool halo;
 } sizes[] = {
-    {384, 128, 12, 1, true}, {256, 128, 8, 1, true},  {256, 64, 8, 1, true},    {128, 128, 8, 1, true},
-    {256, 64, 8, 1, false},  {128, 64, 8, 1, false},  {192, 256, 12, 1, false}, {128, 256, 8, 1, false},
-    {256, 128, 8, 1, false}, {128, 128, 8, 1, false}, {128, 256, 2, 4, false},  {256, 128, 4, 2, false},
-    {128, 128, 2, 4, false}, {128, 64, 2, 2, false},  {64, 128, 2, 2, false},   {64, 64, 2, 2, false},
-    {128, 32, 4, 1, false},  {64, 32, 4, 1, false},   {32, 64, 1, 4, false},    {32, 32, 2, 2, false}};
+    {384, 128, 12, 1, true},  {128, 384, 12, 1, true}, {64, 576, 12, 1, true},  {256, 128, 8, 1, true},
+    {256, 64, 8, 1, true},    {128, 128, 8, 1, true},  {256, 64, 8, 1, false},  {128, 64, 8, 1, false},
+    {192, 256, 12, 1, false}, {128, 256, 8, 1, false}, {256, 128, 8, 1, false}, {128, 128, 8, 1, false},
+    {128, 256, 2, 4, false},  {256, 128, 4, 2, false}, {128, 128, 2, 4, false}, {128, 64, 2, 2, false},
+    {64, 128, 2, 2, false},   {64, 64, 2, 2, false},   {128, 32, 4, 1, false},  {64, 32, 4, 1, false},
+    {32, 64, 1, 4, false},    {32, 32, 2, 2, false}};
 
 bool fu_conv_size(int i, struct fu_conv_tile *out)
 {
@@ -536,6 +564,13 @@ static bool can_load(const shape *s, const struct fu_conv_tile *o)
     return !(s->weights && o->products == 3 && o->bn > o->bm && o->bn * o->bk > 2048);
 }
 
+/* Blocks that conv_halo_weights.cu needs for all weights. */
+static int64_t weight_tiles(const tn_conv2d_desc *d, const shape *s, const struct fu_conv_tile *o)
+{
+    return s->groups * tn_ceil_div(s->m, o->bm) * tn_ceil_div(d->kh, tap_rows(o)) *
+           tn_ceil_div(s->channels, wide_of(o));
+}
+
 /* `loading`: of those that can have a prologue. */
 static int best_tiles(const tn_conv2d_desc *d, const tn_target *t, bool stats, bool loading, int most,
                       struct fu_conv_tile *out)
@@ -553,6 +588,11 @@ static int best_tiles(const tn_conv2d_desc *d, const tn_target *t, bool stats, b
                 try.bk = (way & 1 ? 64 : 128) / s.size;
                 try.stages = way & 2 ? 3 : 4;
                 try.splits = splits;
+                if (try.halo && s.weights) { /* so many turns of all multiprocessors */
+                    if (splits > 2) break;
+                    try.splits = splits * t->processors / weight_tiles(d, &s, &try);
+                    if (try.splits < 1) try.splits = 1;
+                }
                 if ((!loading || can_load(&s, &try)) && fill_in(d, &s, t, stats, &try))
                     found = keep_best(out, found, most, EACH, &try);
             }

@@ -21,12 +21,19 @@ enum { LINE = 1024 };
 
 /* ---- texts ---- */
 
-static const tn_embedded part[] = {TN_EMBED_CONV_CU,         TN_EMBED_PRODUCT_CU,
-                                   TN_EMBED_ATTENTION_CU,    TN_EMBED_ATTENTION_BACKWARD_CU,
-                                   TN_EMBED_CONV2D_CU,       TN_EMBED_DEPTHWISE_CU,
-                                   TN_EMBED_GROUPED_CU,      TN_EMBED_CONV_PLAIN_CUH,
-                                   TN_EMBED_SCATTER_CU,      TN_EMBED_ATTENTION_WGMMA_CU,
-                                   TN_EMBED_CONV2D_WGMMA_CU, TN_EMBED_CONV_HALO_CU};
+static const tn_embedded part[] = {TN_EMBED_CONV_CU,
+                                   TN_EMBED_PRODUCT_CU,
+                                   TN_EMBED_ATTENTION_CU,
+                                   TN_EMBED_ATTENTION_BACKWARD_CU,
+                                   TN_EMBED_CONV2D_CU,
+                                   TN_EMBED_DEPTHWISE_CU,
+                                   TN_EMBED_GROUPED_CU,
+                                   TN_EMBED_CONV_PLAIN_CUH,
+                                   TN_EMBED_SCATTER_CU,
+                                   TN_EMBED_ATTENTION_WGMMA_CU,
+                                   TN_EMBED_CONV2D_WGMMA_CU,
+                                   TN_EMBED_CONV_HALO_CU,
+                                   TN_EMBED_CONV_HALO_WEIGHTS_CU};
 enum { PARTS = sizeof part / sizeof *part };
 
 /* The number of the part that begins at `text`; -1: none does. */
@@ -165,10 +172,7 @@ typedef struct launch {
     bool told; /* of the step's bytes */
 } launch;
 
-static int64_t blocks_of(int64_t n, int64_t chunk)
-{
-    return n > 0 ? (n - 1) / chunk + 1 : 0;
-}
+static int64_t blocks_of(int64_t n, int64_t chunk) { return n > 0 ? (n - 1) / chunk + 1 : 0; }
 
 static void put_start(launch *l, const char *name, const char *finish, int64_t n, int64_t chunk, int threads,
                       int64_t shared)

@@ -45,11 +45,11 @@ struct tn_tune {
 static void key_of(const tn_session *s, const fu_conv_way *w, char *out)
 {
     static const tn_embedded text[] = {TN_EMBED_PTX_CUH, TN_EMBED_CONV2D_WGMMA_CU, TN_EMBED_CONV_HALO_CU,
-                                       TN_EMBED_CONV_PLAIN_CUH};
+                                       TN_EMBED_CONV_HALO_WEIGHTS_CU, TN_EMBED_CONV_PLAIN_CUH};
     static const char *const pass[] = {"forward", "data gradient", "weight gradient"};
     const tn_conv2d_desc *d = &w->d;
     uint64_t kernels = 0;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         kernels =
             tn_hash_mix(kernels ^ 1, tn_hash_bytes(tn_embed_text(text[i]), strlen(tn_embed_text(text[i]))));
     snprintf(out, KEY,
@@ -310,7 +310,4 @@ uint32_t tn_tune_digest(const tn_session *s)
     return (uint32_t)(all >> 32);
 }
 
-int tn_tune_measured(const tn_session *s)
-{
-    return s->tune ? s->tune->measured : 0;
-}
+int tn_tune_measured(const tn_session *s) { return s->tune ? s->tune->measured : 0; }

@@ -282,11 +282,11 @@ TN_FN void transform(const tn_cuda_args &a, const place &p, const source &s, cha
 typedef float sums[MT][NT][4];
 
 #if WGMMA
-/* By warpgroups: asked for, while those of the buffer before, which are waited for, run. Of a turned operand a step goes
- * down its panels' rows. */
+/* By warpgroups: asked for, while those of the buffer before run. Of a turned operand a step goes down its panels'
+ * rows. */
 TN_FN void multiply(sums &sum, const char *stage, int, int)
 {
-    enum { COLUMNS = BN % 256 == 0 ? 256 : BN % 128 == 0 ? 128 : 64, ROW = TN_PANEL }; /* of an instruction; elements of a panel's row */
+    enum { COLUMNS = BN % 256 == 0 && WARPS_M == 8 ? 256 : BN % 128 == 0 ? 128 : 64, ROW = TN_PANEL }; /* of an instruction; elements of a panel's row */
     const int first = (int)threadIdx.x / 128 * MT;
     const uint64_t a = tn_panel(stage, 0), b = tn_panel(stage + tile_a::BYTES, BK * ROW * 2);
     tn_wgmma_open();
@@ -306,6 +306,10 @@ TN_FN void multiply(sums &sum, const char *stage, int, int)
 #endif
             }
     tn_wgmma_close();
+}
+/* Those of the buffer before are done. */
+TN_FN void await()
+{
     tn_wgmma_wait<1>();
 }
 TN_FN void settle(sums &sum)
@@ -402,6 +406,7 @@ TN_FN void multiply(sums &sum, const char *stage, int warp_m, int warp_n)
 #endif
     }
 }
+TN_FN void await() {}
 TN_FN void settle(sums &) {}
 TN_FN void show() {}
 #endif
@@ -491,9 +496,12 @@ TN_FN void run(const tn_cuda_args &a)
 #endif
         show();
         __syncthreads(); /* buffer i is there for all, and the next to be filled is no longer read */
+        /* warpgroups ask for products first: they run while the thread looks for what to copy */
+        if (WGMMA) multiply(sum, shared + reading * STAGE, warp_m, warp_n);
         if (i + AHEAD < count) fill(a, p, s, shared + writing * STAGE, (begin + i + AHEAD) * BK);
         tn_copy_commit();
-        multiply(sum, shared + reading * STAGE, warp_m, warp_n);
+        if (!WGMMA) multiply(sum, shared + reading * STAGE, warp_m, warp_n);
+        await();
         reading = reading + 1 == STAGES ? 0 : reading + 1;
         writing = writing + 1 == STAGES ? 0 : writing + 1;
     }

@@ -1,8 +1,8 @@
 /* conv_begin.cuh - what the convolution kernels have in common: where a block is, meeting other blocks, statistics
  * of columns, handing results to the epilogue.
  *
- * A kernel is ptx.cuh, this, conv2d.cu, conv_halo.cu, conv_grouped.cu or conv_depthwise.cu, conv_end.cuh, with
- * these names defined in front:
+ * A kernel is ptx.cuh, this, conv2d.cu, conv_halo.cu, conv_halo_weights.cu, conv_grouped.cu or
+ * conv_depthwise.cu, conv_end.cuh, with these names defined in front:
  *
  *   ENTRY                      the kernel's name; SPACE, tn_epilogue and tn_statistics are made of it, so that
  *                              several kernels can stand in one text
@@ -12,7 +12,8 @@
  *   VEC_A VEC_B                elements that are loaded at once, of A and of B: divisors of the channels
  *   SPLIT STATS                0 or 1
  *   WGMMA                      1: conv2d.cu, behind wgmma.cuh, by warpgroups; f16 or bf16, BK 64
- *   HALO                       0; of conv_halo.cu, behind wgmma.cuh, how many halos there is room for: 1 or 2
+ *   HALO                       0; of conv_halo.cu and conv_halo_weights.cu, behind wgmma.cuh, how many halos
+ *                              there is room for: 1 or 2
  *   WHOLE                      1: channels of a tap are a multiple of BK, so that a buffer is of one tap
  *   BLOCKS                     that are to find room on a multiprocessor at once
  *   IN_EACH OUT_EACH           of conv_grouped.cu: channels of a group
@@ -90,7 +91,9 @@ TN_FN int32_t divided(int32_t n, divisor d)
 
 struct place {
     int32_t m0, n0, group, split, tile, tiles; /* tile: its number among `tiles` */
-    int32_t first, rows;                       /* of the results: the first one's number, how many */
+#if HALO
+    int32_t first, rows; /* of the results: the first one's number, how many */
+#endif
     int32_t m, n, k, channels;                 /* extents; channels of a tap along K */
     int32_t phase_y, phase_x;                  /* PASS 1 */
     int32_t first_y, first_x, step_y, step_x, taps_y, taps_x; /* taps that take part: the first, their distance, count */
@@ -138,7 +141,6 @@ TN_FN void find_place(const tn_cuda_args &a, place &p)
     p.dy = (int32_t)a.dim[16], p.dx = (int32_t)a.dim[17];
     p.height = (int32_t)a.dim[1], p.width = (int32_t)a.dim[2], p.depth = (int32_t)a.dim[3];
     p.channels = p.depth / groups;
-    p.first = p.m0, p.rows = p.m - p.m0 < BM ? p.m - p.m0 : BM;
 #if PASS == 1
     p.phase_y = b / (int32_t)a.dim[11], p.phase_x = b % (int32_t)a.dim[11];
     p.height = (int32_t)a.dim[7], p.width = (int32_t)a.dim[8], p.depth = (int32_t)a.dim[4];
@@ -197,6 +199,15 @@ TN_FN int32_t pixels_before(const tn_cuda_args &a, const place &p, int32_t q)
     find_pixel(a, p, q, n, y, x);
     return (n * height + (y < height ? y : height)) * width + (y >= height ? 0 : x < width ? x : width);
 }
+#endif
+
+/* The number of the tile's first result; how many it has. */
+#if HALO
+TN_FN int32_t first_result(const place &p) { return p.first; }
+TN_FN int32_t rows_of(const place &p) { return p.rows; }
+#else
+TN_FN int32_t first_result(const place &p) { return p.m0; }
+TN_FN int32_t rows_of(const place &p) { return p.m - p.m0 < BM ? p.m - p.m0 : BM; }
 #endif
 
 /* How many results there are along M from `from` on, up to `to` or the end. */
@@ -262,13 +273,14 @@ TN_FN void statistics(const tn_cuda_args &a, const place &p, const float *values
     float *const of_set = of_tile + (int64_t)tiles_m * columns * 2;
     uint32_t *ticket = a.ticket + (SPLIT ? p.tiles : 0) + (p.group * tiles_n + p.n0 / BN) * (sets + 1);
 
+    const int32_t rows = rows_of(p);
     moments own = {0, 0, 0};
     if (mine) {
         int32_t n = 0;
-        for (int32_t r = part; r < p.rows; r += PARTS, n++) own.mean += values[r * ROOM + column];
+        for (int32_t r = part; r < rows; r += PARTS, n++) own.mean += values[r * ROOM + column];
         own.count = (float)n;
         own.mean = n ? own.mean / own.count : 0;
-        for (int32_t r = part; r < p.rows; r += PARTS) {
+        for (int32_t r = part; r < rows; r += PARTS) {
             const float d = values[r * ROOM + column] - own.mean;
             own.m2 += d * d;
         }
@@ -313,8 +325,8 @@ TN_FN void give_results(const tn_cuda_args &a, const place &p, float *room)
 {
     for (int e = (int)threadIdx.x; e < BM * (BN / EPI_VEC); e += THREADS) {
         const int r = e / (BN / EPI_VEC), c = e % (BN / EPI_VEC) * EPI_VEC;
-        const int32_t m = p.first + r, n = p.n0 + c;
-        if (r >= p.rows || n >= p.n) continue;
+        const int32_t m = first_result(p) + r, n = p.n0 + c;
+        if (r >= rows_of(p) || n >= p.n) continue;
         int64_t row = m;
         int32_t column = p.group * p.n + n;
 #if PASS == 1 && !HALO

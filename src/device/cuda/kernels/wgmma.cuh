@@ -77,6 +77,12 @@ TN_FN uint64_t tn_chunks(const void *at, int pitch)
     return tn_matrix(at, pitch * 16, 128, 0);
 }
 
+/* The same of a turned operand: eight of its columns are a chunk. */
+TN_FN uint64_t tn_turned_chunks(const void *at, int pitch)
+{
+    return tn_matrix(at, 128, pitch * 16, 0);
+}
+
 /* The same, `further`. */
 TN_FN uint64_t tn_chunks_at(uint64_t chunks, int further)
 {
