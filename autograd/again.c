@@ -6,8 +6,7 @@
  *   one value      by itself, with what it is made of (runtime/rematerialize.c), where a gradient reads it
  *
  * Taken as they are, and kept where they have a value: operands from outside, numbers, random draws, whose
- * kernels draw the same numbers again, and what assignments have changed since. Start with tn_read_again.
- */
+ * kernels draw the same numbers again, and what assignments have changed since. Start with tn_read_again. */
 #include <string.h>
 
 #include "autograd.h"

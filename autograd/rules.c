@@ -1,8 +1,7 @@
 /* rules.c - the gradient of each op, in builder calls.
  *
  * Elementwise rows: the backward columns of ops.def, expanded here; the small functions below give them their
- * vocabulary. Everything that no row can hold follows by kind. Start with tn_backward_of.
- */
+ * vocabulary. Everything that no row can hold follows by kind. Start with tn_backward_of. */
 #include <string.h>
 
 #include "../src/core/notation.h"

@@ -5,8 +5,7 @@
  *   build/bench/eager_ops --serve                 reads "CASE ROWS COLS N" lines, answers each with N times
  *
  * A case runs in a step of its own, on inputs made once; what is timed is the call itself (and for "_back"
- * cases forward and backward together), with the step's end outside. Start with the table of cases.
- */
+ * cases forward and backward together), with the step's end outside. Start with the table of cases. */
 #include <stdio.h>
 #include <string.h>
 

@@ -16,8 +16,7 @@
  * parameters as they are by then, so that all begin with the same loss. A line gives medians in milliseconds
  * and the losses of the first and the last step.
  *
- * Read first: main.
- */
+ * Read first: main. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

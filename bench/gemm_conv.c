@@ -70,9 +70,8 @@ static void time_row(tn_cpu_lib *lib, tn_pool *pool, const row *r)
         }
     }
     double gflops[IMPLS];
-    for (int i = 0; i < IMPLS; i++) {
+    for (int i = 0; i < IMPLS; i++)
         gflops[i] = r->flops / middle(t[i] + 1, n - 1) / 1e6; /* the first asks for memory */
-    }
     printf(csv ? "%s,%.1f,%.1f,%.1f,%.1f\n" : "%-34s %8.1f %8.1f %8.1f %8.1f\n", r->name, gflops[0],
            gflops[1], gflops[2], gflops[3]);
     fflush(stdout);
@@ -135,7 +134,7 @@ int main(int argc, char **argv)
 {
     int threads = 2;
     const char *filter = "";
-    for (int i = 1; i < argc; i++) {
+    for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "--threads") && i + 1 < argc)
             threads = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--seconds") && i + 1 < argc)
@@ -146,7 +145,6 @@ int main(int argc, char **argv)
             csv = 1;
         else
             filter = argv[i];
-    }
     tn_pool *pool;
     tn_cpu_lib *lib;
     if (tn_pool_open(threads, &pool) || tn_cpu_lib_open(&lib)) return 1;

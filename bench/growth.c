@@ -4,8 +4,7 @@
  *
  * Built by `make growth`, with -fsanitize-coverage=trace-pc, it counts the basic blocks that the host's
  * thread enters: that is the same on each run and on any machine, and more than 5.5 times as many is too
- * much. Built otherwise it measures time, and leaves room for noise.
- */
+ * much. Built otherwise it measures time, and leaves room for noise. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,8 +11,7 @@
  * gets thicker or thinner along the way, and some noise. Read `draw` first.
  *
  * Data: `path` is the list of short straight segments one digit comes down to; a pixel's grey is how deep
- * it lies inside the pen stroke around the nearest of them, which is anti-aliasing for free.
- */
+ * it lies inside the pen stroke around the nearest of them, which is anti-aliasing for free. */
 #include <errno.h>
 #include <math.h>
 #include <stdint.h>

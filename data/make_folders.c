@@ -4,8 +4,7 @@
  * OUT/train/airplane/00000.png .. make_folders --shapes N OUT       N made-up images of each of three shapes,
  * of several sizes, and as many to test with
  *
- * Exit status: 0 done, 1 something could not be read or written, 2 usage.
- */
+ * Exit status: 0 done, 1 something could not be read or written, 2 usage. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>

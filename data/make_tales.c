@@ -7,8 +7,7 @@
  * to @d, is drawn once a tale, so that who set out is who comes home. Read `expand` first.
  *
  * Data: `rules` is the grammar; `tale` holds the cast of the tale being told, the random state, and how far
- * the line has got, since lines are broken at 72 columns as they are written.
- */
+ * the line has got, since lines are broken at 72 columns as they are written. */
 #include <ctype.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -188,13 +187,11 @@ static void expand(const char *at, const char *end)
 static void choose_cast(void)
 {
     static const char *const from[CAST] = {"name", "name", "thing", "gift"};
-    for (int i = 0; i < CAST; i++) {
-        do {
+    for (int i = 0; i < CAST; i++) do {
             const char *begin, *end;
             draw(from[i], strlen(from[i]), &begin, &end);
             snprintf(tale.cast[i], WORD, "%.*s", (int)(end - begin), begin);
         } while (i == 1 && !strcmp(tale.cast[0], tale.cast[1]));
-    }
 }
 
 int main(int argc, char **argv)

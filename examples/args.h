@@ -4,8 +4,7 @@
  * call args_begin for a session, or args_parse and then args_open. Train as long as there is an args_pass
  * over the data, and in each an args_next batch. Exit status of an example: 0 done, 1 failed (one line on
  * stderr says what and where), 2 usage, 130 ended by Ctrl-C, with what --save and
- * --report ask for written.
- */
+ * --report ask for written. */
 #ifndef ARGS_H
 #define ARGS_H
 

@@ -10,8 +10,7 @@
  *
  *   test accuracy 68.30 % (1366/2000)
  *
- * Read train_step first; the rest is plumbing.
- */
+ * Read train_step first; the rest is plumbing. */
 #include "args.h"
 
 enum { STAGES = 3, MOST_BLOCKS = 9, SIDE = 32 };

@@ -8,8 +8,7 @@
  * network is trained with them, and the plan of a step shows that they are in one kernel with what stands
  * around them. It ends with a line like
  *
- *   test accuracy 97.60 % (976/1000)
- */
+ *   test accuracy 97.60 % (976/1000) */
 #include "args.h"
 
 struct own {

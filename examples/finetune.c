@@ -6,8 +6,7 @@
  *
  * The first model calls its layers features.* and classifier; this one trunk.* and head, and has ten classes
  * instead of two. The file is loaded in part and under other names; while the trunk is frozen, a step
- * computes the head's gradients alone. Then all of it learns, at a tenth of the rate. Read finetune first.
- */
+ * computes the head's gradients alone. Then all of it learns, at a tenth of the rate. Read finetune first. */
 #include "args.h"
 
 struct net {

@@ -8,8 +8,7 @@
  * training. It writes until the context is full, from the prompt on, which is read in one go, and says how
  * fast that was:
  *
- *   55 characters, 480 a second; 28 plans, 49 of 55 steps replayed
- */
+ *   55 characters, 480 a second; 28 plans, 49 of 55 steps replayed */
 #include "args.h"
 #include "gpt_model.h"
 

@@ -11,8 +11,7 @@
  *
  *   validation loss 1.8912
  *
- * Read train_step first; the rest is plumbing.
- */
+ * Read train_step first; the rest is plumbing. */
 #include "args.h"
 #include "gpt_model.h"
 

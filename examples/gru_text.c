@@ -7,8 +7,7 @@
  * linear layer tells the logits of the next one. Then the network writes: a character at a time, its state
  * handed on from step to step. It ends with the text and a line like
  *
- *   validation loss 0.4739
- */
+ *   validation loss 0.4739 */
 #include "args.h"
 
 struct model {

@@ -1,7 +1,6 @@
 /* interrupt.h - Ctrl-C: the first ends a run after the step it is in, as if it had been that long, or before
  * the first one, the second at once. A program that was started with the signal ignored, as nohup does, goes
- * on ignoring it.
- */
+ * on ignoring it. */
 #ifndef INTERRUPT_H
 #define INTERRUPT_H
 

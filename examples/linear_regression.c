@@ -7,8 +7,7 @@
  *
  *   y = 3.00 x0 - 2.00 x1 + 0.50, root mean square error 0.100
  *
- * Read main first.
- */
+ * Read main first. */
 #include "args.h"
 
 enum { POINTS = 2000 };

@@ -8,8 +8,7 @@
  *
  *   test accuracy 98.73 % (9873/10000)
  *
- * Read train_step first; the rest is plumbing.
- */
+ * Read train_step first; the rest is plumbing. */
 #include "args.h"
 #include "mnist_net.h"
 

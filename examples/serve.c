@@ -10,8 +10,7 @@
  *   100000 requests (450210 images) on 2 threads: 21034 a second, memory grew by 0.1 MB
  *
  * and exit status 1 where resident memory has grown by more than 1 MB since the first tenth. Read serve
- * first.
- */
+ * first. */
 #include "args.h"
 #include "mnist_net.h"
 

@@ -9,8 +9,7 @@
  * images that it has not seen, that loss, and then, from codes that are drawn, digits, a character for 2 x 4
  * pixels:
  *
- *   test loss 130.66
- */
+ *   test loss 130.66 */
 #include "args.h"
 
 enum { PIXELS = 28 * 28, DRAWN = 4 };

@@ -7,8 +7,7 @@
  * of attention and an MLP; the mean of the tokens is classified. AdamW with a warm-up and a cosine decay. It
  * ends with a line like
  *
- *   test accuracy 97.83 % (9783/10000)
- */
+ *   test accuracy 97.83 % (9783/10000) */
 #include "args.h"
 
 enum { PATCH = 7, TOKENS = 28 / PATCH * (28 / PATCH), MOST_BLOCKS = 64 };

@@ -3,8 +3,7 @@
  * order of their parameters and are made from the last to the first; neighbours are sent together, but a
  * large one that is made before small ones ahead of it does not wait for them. What a step of the plan makes
  * (sums of a batch norm) begins behind it, and what needs none of that runs ahead of the wait (fu_wait_late).
- * Start with fu_begin_early.
- */
+ * Start with fu_begin_early. */
 #include <stdlib.h>
 
 #include "fuser.h"
@@ -118,12 +117,11 @@ void fu_wait_late(fu_ctx *c, int *order, int n)
         c->mark++;
         for (int i = end - 1; i >= low && end > first; i--)
             if (i >= first || c->group[order[i]].mark == c->mark) mark_awaited(c, order[i], NULL);
-        for (int i = low; i < first && end > first; i++) {
+        for (int i = low; i < first && end > first; i++)
             if (c->group[order[i]].mark == c->mark)
                 order[to++] = order[i];
             else
                 later[n_later++] = order[i];
-        }
         for (int i = 0; i < n_later; i++) order[to++] = later[i];
     }
 }

@@ -6,8 +6,7 @@
  *   text/    loops to text: steps of the plan and sources of kernels                  text.h
  *
  * Each folder's header says what it takes and gives. Arrows go one way: text and group know loops, loops know
- * graph, and only plan.c knows them all.
- */
+ * graph, and only plan.c knows them all. */
 #ifndef TN_FUSER_H
 #define TN_FUSER_H
 

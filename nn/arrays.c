@@ -1,7 +1,6 @@
 /* arrays.c - a program's own data: arrays in its memory or in files, and items that a function of it makes.
  *
- * Read tn_dataset_arrays first.
- */
+ * Read tn_dataset_arrays first. */
 #include "nn.h"
 
 #include <string.h>

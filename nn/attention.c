@@ -2,8 +2,7 @@
  *
  * Names, initial values and arithmetic are those of PyTorch's MultiheadAttention (torch/nn/modules/
  * activation.py) and TransformerEncoderLayer with norm_first and gelu (torch/nn/modules/transformer.py), so
- * their weights can be loaded as they are. Read tn_multi_head_attention_forward first.
- */
+ * their weights can be loaded as they are. Read tn_multi_head_attention_forward first. */
 #include "layers.h"
 
 #include <math.h>

@@ -3,8 +3,7 @@
  * Everything that is drawn for an item comes from streams of its own, which begin at a hash of the pass's key
  * and the item's number (stream), and all of it is drawn in the same order whatever is asked for. So an item
  * looks the same however many threads there are and wherever a run was cut in two. Read tn_nn_view_of and
- * tn_nn_show first.
- */
+ * tn_nn_show first. */
 #include "augment.h"
 
 #include "draw.h"

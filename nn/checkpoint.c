@@ -5,8 +5,7 @@
  * and "optimizer.k.gradient_sum.NAME" for those an update is being gathered for; as metadata strings
  * "format", "seed" and "draw" of the random generator, "optimizer.k.method", ".lr" and ".gathered", and
  * "data.k.count", ".epoch" and ".at" of data set k. Saving and loading walk the same list (nn_items), so that
- * they cannot differ; loading is checkpoint_load.c. Read tn_nn_make_items first.
- */
+ * they cannot differ; loading is checkpoint_load.c. Read tn_nn_make_items first. */
 #include "checkpoint.h"
 
 #include <tensor_export.h>

@@ -4,8 +4,7 @@
  *   buffers      are assigned one by one
  *   optimizers   get new state tensors (optim_state.c)
  *
- * Read load first.
- */
+ * Read load first. */
 #include "checkpoint.h"
 
 #include <errno.h>

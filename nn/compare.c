@@ -5,8 +5,7 @@
  * by order statistics, which asks nothing of how times are distributed: with n rounds the median lies between
  * the k-th smallest and the k-th largest ratio with probability 1 - 2 P(X < k), X binomial of n and 1/2
  * (Conover, Practical Nonparametric Statistics, section 3.2). The state of the run is put away as a
- * checkpoint and taken back. Read tn_compare_with first.
- */
+ * checkpoint and taken back. Read tn_compare_with first. */
 #include "nn.h"
 
 #include <stdlib.h>

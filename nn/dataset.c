@@ -3,8 +3,7 @@
  * Elements stay as they were found and become what a step wants when a batch is put together: pixels are
  * bytes (MNIST: 47 MB instead of 188) that become f32 through a table, a text is one byte a character and
  * becomes windows of i32. arrays.c takes them from a program and its files, images.c and text.c read files of
- * known formats. struct tn_dataset stands in nn.h. Read tn_nn_item first.
- */
+ * known formats. struct tn_dataset stands in nn.h. Read tn_nn_item first. */
 #include "augment.h"
 
 #include <string.h>

@@ -1,7 +1,6 @@
 /* decode.c - a PNG or JPEG image as bytes. The decoder is stb_image, kept to these formats in memory; what it
  * would let pass is looked for here: headers that ask for more than a file can hold, and a JPEG that is cut
- * off, whose missing part it takes for grey. Read tn_nn_decode first.
- */
+ * off, whose missing part it takes for grey. Read tn_nn_decode first. */
 #include "nn.h"
 
 #ifdef TN_HAVE_STB
@@ -11,8 +10,7 @@
 #define STBI_ONLY_JPEG
 #define STBI_NO_STDIO
 /* It does not always say that it failed for want of memory; and it reads what it has not written where a JPEG
- * names a Huffman table that it does not bring: zeros are harmless there.
- */
+ * names a Huffman table that it does not bring: zeros are harmless there. */
 static _Thread_local bool starved;
 static void *noted(void *p)
 {
@@ -33,8 +31,7 @@ enum { MOST_SIDE = 1 << 16, MOST_PIXELS = 1 << 28 };
 enum { MOST_OF_A_BYTE = 8 * 1032 };
 
 /* By how they begin, to the byte: the decoder also takes for a JPEG what has filling bytes before it, and
- * would get one that has not been looked through.
- */
+ * would get one that has not been looked through. */
 static bool is_jpeg(const unsigned char *p, size_t size)
 {
     return size > 3 && p[0] == 0xff && p[1] == 0xd8 && p[2] == 0xff;

@@ -1,8 +1,7 @@
 /* evaluate.c - accuracy and mean loss over a whole data set.
  *
  * Batches go in a fixed order and their sums are added on the host in double precision, so a result does not
- * depend on how items fall into batches but for the rounding inside one. Read evaluate first.
- */
+ * depend on how items fall into batches but for the rounding inside one. Read evaluate first. */
 #include "nn.h"
 
 #include <math.h>

@@ -3,8 +3,7 @@
  * A file is a row of TFRecords: the length of the data in 8 bytes, a masked CRC-32C of these, the data, a
  * masked CRC-32C of the data, all little-endian. The data are a message Event of protobuf: wall_time (1),
  * step (2), and in the first record file_version (3), in others summary (5), whose value (1) has a tag (1)
- * and a float (2). Start with tn_events_scalar.
- */
+ * and a float (2). Start with tn_events_scalar. */
 #include "nn.h"
 
 #include <errno.h>

@@ -4,8 +4,7 @@
  * A slot holds one batch on the host. Threads fill the oldest slot that has items left, CHUNK items at a
  * time; what a slot holds is a function of the pass alone, so that their number and their speed change
  * nothing but when it is there. There are AHEAD slots, which is what bounds the memory. Read tn_nn_feed_take
- * first, then worker.
- */
+ * first, then worker. */
 #include "augment.h"
 
 #include <pthread.h>

@@ -4,8 +4,7 @@
  * extent per axis, then the elements row-major. Nothing in a file is believed until the bytes are there: the
  * extents say how much memory is wanted, the file's size bounds how much there can be.
  *
- * A `source` gives the bytes whether they are packed or not. Read tn_nn_idx first.
- */
+ * A `source` gives the bytes whether they are packed or not. Read tn_nn_idx first. */
 #include "nn.h"
 
 #include <string.h>

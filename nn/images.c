@@ -1,6 +1,5 @@
 /* images.c - a folder with MNIST's file names as a data set: which files it takes, and whether they fit each
- * other. idx.c and sheet.c read them. Start with tn_dataset_idx_with.
- */
+ * other. idx.c and sheet.c read them. Start with tn_dataset_idx_with. */
 #include "nn.h"
 
 #include <limits.h>

@@ -2,8 +2,7 @@
  *
  * Initial values follow PyTorch's reset_parameters (torch/nn/modules/linear.py, conv.py, batchnorm.py,
  * sparse.py): kaiming_uniform with a = sqrt(5) comes down to a uniform draw within 1/sqrt(fan_in), which is
- * the bias's bound too. The weight is drawn before the bias. Read layers.h, then tn_linear_new.
- */
+ * the bias's bound too. The weight is drawn before the bias. Read layers.h, then tn_linear_new. */
 #include "layers.h"
 
 #include <math.h>

@@ -2,8 +2,7 @@
  *
  * A constructor tn_NAME_new checks its arguments (tn_nn_check), fills its public struct (tn_nn_own), and
  * lists the parts that tn_nn_make is to make; tn_NAME_forward applies them. Both have an _at form, by
- * TN_PLACED and NN_FORWARD. Read tn_linear_new in layers.c for the pattern.
- */
+ * TN_PLACED and NN_FORWARD. Read tn_linear_new in layers.c for the pattern. */
 #ifndef TN_LAYERS_H
 #define TN_LAYERS_H
 

@@ -3,8 +3,7 @@
  * An image is [h, w, c] here and [c, h, w] there. A convolution's weight has an image in each row, [oc, h, w,
  * c]. Behind a flatten each row of a linear layer's weight is one, and where what a layer gives becomes an
  * image, the rows themselves are. Nothing in a file or in a shape says so: layers are told (.flattened,
- * .unflattened), and note it here under the name of the tensor. Read tn_nn_turn_of first.
- */
+ * .unflattened), and note it here under the name of the tensor. Read tn_nn_turn_of first. */
 #include "nn.h"
 
 #include <string.h>

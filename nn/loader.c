@@ -3,8 +3,7 @@
  * A loader fixes its order when it is opened (see tn_nn_order), and hands on what feed.c puts together. A
  * data set knows which pass comes next, so that "for each epoch: open, loop" needs no counter and a
  * checkpoint can say where to go on: at what has been handed out, however much more is ready. Read tn_next
- * first.
- */
+ * first. */
 #include "augment.h"
 
 struct tn_loader {

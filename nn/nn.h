@@ -3,8 +3,7 @@
  *   nn_state   one per session, found through the session's close hooks: what tn_close has to free (layers)
  *              and what checkpoints have to go through (optimizers, data sets).
  *   nn_why     why a file cannot be used, from readers that know no session, so that they can be tested and
- *              fuzzed without one.
- */
+ *              fuzzed without one. */
 #ifndef TN_NN_H
 #define TN_NN_H
 

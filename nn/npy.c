@@ -2,8 +2,7 @@
  *
  * The format: the bytes "\x93NUMPY", two of a version (1, 2 or 3), the length of the header (2 bytes, from
  * version 2 on 4, little-endian), the header, which is a Python dictionary of 'descr', 'fortran_order' and
- * 'shape', and the elements. Read tn_nn_npy first.
- */
+ * 'shape', and the elements. Read tn_nn_npy first. */
 #include "nn.h"
 
 #include <string.h>

@@ -2,8 +2,7 @@
  *
  * An optimizer is a list of entries, one per parameter: lr factor, weight decay, number of updates; and the
  * row of its method (optimizers.c). What it keeps from step to step is optim_state.c, the update
- * optim_step.c. Read tn_nn_optim_new first.
- */
+ * optim_step.c. Read tn_nn_optim_new first. */
 #include "optim.h"
 
 #include <fnmatch.h>

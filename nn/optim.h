@@ -9,8 +9,7 @@
  * What an optimizer owns of one dtype is a row of blocks of the parameter slab (NN_BLOCK elements each, and
  * every parameter begins one), from the first to the last parameter that has had a gradient. The optimizer's
  * state stands in flat tensors of the row's shape, so that an update is a few operators on whole rows,
- * whatever the number of parameters. Read struct nn_method first.
- */
+ * whatever the number of parameters. Read struct nn_method first. */
 #ifndef TN_OPTIM_H
 #define TN_OPTIM_H
 

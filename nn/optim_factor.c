@@ -1,6 +1,5 @@
 /* optim_factor.c - what may differ from parameter to parameter in an update: a number where all agree, else a
- * column [blocks, 1] that broadcasts along the row's blocks. Start with tn_nn_factor.
- */
+ * column [blocks, 1] that broadcasts along the row's blocks. Start with tn_nn_factor. */
 #include "optim.h"
 
 #include <tensor_export.h>
@@ -44,14 +43,13 @@ static tn_tensor *make_column(const tn_optim *o, const nn_row *r, nn_quantity q)
         if (b < 0) b = 0;
         if (end > n) end = n;
         double v = value_of(o, e, q);
-        for (; b < end; b++) {
+        for (; b < end; b++)
             if (test)
                 host[b] = v != 0;
             else if (d == TN_F64)
                 memcpy(host + (size_t)b * size, &v, size);
             else
                 memcpy(host + (size_t)b * size, &(float){(float)v}, size);
-        }
     }
     tn_tensor *column = tn_from(o->s, host, d, 2, (const int64_t[]){n, 1});
     tn_free_mem(host);

@@ -2,8 +2,7 @@
  *
  * A row (struct nn_row) begins empty and grows, in both directions, to cover the parameters that turn out to
  * have gradients: a part of the model that is frozen from the start costs nothing. Growing moves the state
- * over, zeros around it. Checkpoints see the state by parameter. Read tn_nn_optim_cover first.
- */
+ * over, zeros around it. Checkpoints see the state by parameter. Read tn_nn_optim_cover first. */
 #include "optim.h"
 
 #include <string.h>

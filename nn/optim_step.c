@@ -6,8 +6,7 @@
  * the row takes part, a bool column says which blocks do. All numbers are run-time scalars, so that every
  * step is the same graph (optim_factor.c).
  *
- * Read update_row first, then tn_optim_step.
- */
+ * Read update_row first, then tn_optim_step. */
 #include "optim.h"
 
 #include <tensor_export.h>

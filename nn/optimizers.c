@@ -3,8 +3,7 @@
  *
  * The formulas are PyTorch's single-tensor ones (torch/optim/sgd.py, adam.py, adamw.py); they stand in
  * <tensor_nn.h>. Another optimizer is another section here, and its declarations there. Read the last one
- * first.
- */
+ * first. */
 #include "optim.h"
 
 #include <math.h>

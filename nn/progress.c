@@ -1,8 +1,7 @@
 /* progress.c - the line that shows how a pass gets on: a bar that is redrawn on a terminal, a plain line
  * every tenth of the pass elsewhere (a log file must not fill up with carriage returns).
  *
- *   epoch 1 [=========>          ] 412/938  loss 0.1234  acc 0.9688  12.3 ms/step  ETA 6 s
- */
+ *   epoch 1 [=========>          ] 412/938  loss 0.1234  acc 0.9688  12.3 ms/step  ETA 6 s */
 #include "nn.h"
 
 #include <string.h>
@@ -67,14 +66,13 @@ void tn_nn_progress_line(const nn_progress *p, double now, char *out, size_t siz
         tn_snprintf(part, sizeof(part), each < 1e-3 ? "  %.0f us/step" : "  %.1f ms/step",
                     each < 1e-3 ? 1e6 * each : 1e3 * each);
         at = add(out, size, at, part);
-        if (p->done < p->steps) {
+        if (p->done < p->steps)
             if (left < 100)
                 tn_snprintf(part, sizeof(part), "  ETA %.0f s", left);
             else
                 tn_snprintf(part, sizeof(part), "  ETA %.0f min", left / 60);
-        } else {
+        else
             tn_snprintf(part, sizeof(part), "  %.1f s", now - p->start);
-        }
         add(out, size, at, part);
     }
 }

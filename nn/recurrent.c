@@ -1,8 +1,7 @@
 /* recurrent.c - LSTM and GRU: layers of recurrences, in one direction or both.
  *
  * Names, initial values and arithmetic are those of torch.nn.LSTM and GRU (torch/nn/modules/rnn.py), so that
- * their weights can be loaded as they are. Read tn_recurrent_forward first.
- */
+ * their weights can be loaded as they are. Read tn_recurrent_forward first. */
 #include "layers.h"
 
 #include <math.h>

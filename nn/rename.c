@@ -1,8 +1,7 @@
 /* rename.c - weights of another model: names in a file become names here.
  *
  * A rule {"backbone.*.conv.weight", "trunk.*.weight"} holds for a whole name. Each '*' of `from` catches some
- * of it, which stands in the place of the '*' of the same number in `to`. Read tn_nn_rename first.
- */
+ * of it, which stands in the place of the '*' of the same number in `to`. Read tn_nn_rename first. */
 #include "nn.h"
 
 #include <string.h>

@@ -5,8 +5,7 @@
  *     from + (i + 1/2) scale,  scale = (to - from) / out,
  *
  * with the weights max(0, 1 - distance / max(scale, 1)), made to add up to 1; beyond the image there is
- * nothing.
- */
+ * nothing. */
 #include "nn.h"
 
 #include <math.h>

@@ -6,8 +6,7 @@
  *
  * A file is checked whole before anyone sees it: offsets must cover the data part without holes or overlap,
  * sizes must be what dtype and shape say, names must be unique. cJSON does the parsing. Read
- * tn_nn_safetensors_read first.
- */
+ * tn_nn_safetensors_read first. */
 #include "nn.h"
 
 #include <inttypes.h>
@@ -41,14 +40,13 @@ void tn_nn_text_add(nn_text *t, const char *fmt, ...)
 void tn_nn_text_quote(nn_text *t, const char *string)
 {
     tn_nn_text_add(t, "\"");
-    for (const unsigned char *c = (const unsigned char *)string; *c; c++) {
+    for (const unsigned char *c = (const unsigned char *)string; *c; c++)
         if (*c == '"' || *c == '\\')
             tn_nn_text_add(t, "\\%c", *c);
         else if (*c < 0x20)
             tn_nn_text_add(t, "\\u%04x", *c);
         else
             tn_nn_text_add(t, "%c", *c);
-    }
     tn_nn_text_add(t, "\"");
 }
 

@@ -5,8 +5,7 @@
  * is not fine is not assigned: weights and moments there, running statistics here, as they were before. So a
  * step stays one run. The host looks at what was told when the next step asks for the factor: then it grows,
  * or is halved, and what optimizers have counted for an update that was left out is taken back
- * (tn_nn_optim_settle).
- */
+ * (tn_nn_optim_settle). */
 #include "optim.h"
 
 #include <math.h>

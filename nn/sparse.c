@@ -5,8 +5,7 @@
  * looks up are what backward stops at; the layer keeps them, with their indices, until the update of the
  * step. There the gradients of a row that was looked up several times are added up: indices are sorted, equal
  * ones get one number, and each place its number's sum; where a row is written several times it is with the
- * same values. Read tn_embedding_step first.
- */
+ * same values. Read tn_embedding_step first. */
 #include "layers.h"
 #include "optim.h"
 

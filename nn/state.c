@@ -2,8 +2,7 @@
  *
  * The session knows nothing about layers or data sets: it calls `closing` when it closes, and hands the
  * state back to whoever asks with that function as the key. Nor does this file: what belongs to a session is
- * a block of memory with a function that frees what hangs on it. Read tn_nn_state first.
- */
+ * a block of memory with a function that frees what hangs on it. Read tn_nn_state first. */
 #include "nn.h"
 
 #include <string.h>

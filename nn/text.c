@@ -2,8 +2,7 @@
  *
  * A part of a text is kept as one byte a character, its place in the vocabulary (nn_corpus, in nn.h); a file
  * of tokens is mapped as it is. A window's labels are the same tokens one further on. Which windows a
- * training pass has is loader.c's business (tn_nn_places). Read tn_dataset_text_with first.
- */
+ * training pass has is loader.c's business (tn_nn_places). Read tn_dataset_text_with first. */
 #include "nn.h"
 
 #include <string.h>

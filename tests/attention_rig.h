@@ -1,8 +1,7 @@
 /* attention_rig.h - what the tests of attention share: a case, its operands, called or written out, and what
  * its plan has.
  *
- * Read first: struct at, then attend.
- */
+ * Read first: struct at, then attend. */
 #ifndef TESTS_ATTENTION_RIG_H
 #define TESTS_ATTENTION_RIG_H
 

@@ -8,8 +8,7 @@
  *   program   what to run        result   what came out of one run
  *   bench     the sessions       verdict  what the comparison of two results found
  *
- * Read first: check_program.
- */
+ * Read first: check_program. */
 #ifndef TESTS_CHECK_H
 #define TESTS_CHECK_H
 
@@ -173,9 +172,8 @@ static inline void place_text(char *buf, size_t size, const value *v, int64_t i)
 static inline bool same_meta(const value *a, const value *b)
 {
     if (a->ndim != b->ndim || a->dtype != b->dtype) return false;
-    for (int i = 0; i < a->ndim; i++) {
+    for (int i = 0; i < a->ndim; i++)
         if (a->shape[i] != b->shape[i]) return false;
-    }
     return true;
 }
 

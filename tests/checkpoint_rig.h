@@ -1,8 +1,7 @@
 /* checkpoint_rig.h - a training run of a small net, which can be saved and go on: with one optimizer, with
  * two, with gradients that are summed.
  *
- * Read first: struct run and go_on.
- */
+ * Read first: struct run and go_on. */
 #ifndef TESTS_CHECKPOINT_RIG_H
 #define TESTS_CHECKPOINT_RIG_H
 

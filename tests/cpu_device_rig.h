@@ -1,7 +1,6 @@
 /* cpu_device_rig.h - a CPU device whose kernel cache is a folder of the test, and the smallest kernel.
  *
- * Read first: run_text.
- */
+ * Read first: run_text. */
 #ifndef TESTS_CPU_DEVICE_RIG_H
 #define TESTS_CPU_DEVICE_RIG_H
 

@@ -1,8 +1,7 @@
 /* cpu_lib_rig.h - what the tests of products and of convolutions share: numbers of any dtype, every thread
  * count giving the same bits.
  *
- * Read first: same_bits.
- */
+ * Read first: same_bits. */
 #ifndef TESTS_CPU_LIB_RIG_H
 #define TESTS_CPU_LIB_RIG_H
 

@@ -9,8 +9,7 @@
  * left them, which have been compared by then: else what o is rounded by, along a row and always to the wrong
  * side, would be all of their bounds.
  *
- * Read first: struct config, then attend.
- */
+ * Read first: struct config, then attend. */
 #ifndef TESTS_CUDA_ATTENTION_H
 #define TESTS_CUDA_ATTENTION_H
 

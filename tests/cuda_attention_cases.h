@@ -1,6 +1,5 @@
 /* cuda_attention_cases.h - the problems for the attention kernels on tensor cores: a family for each kernel
- * that is tried, with the extents, layouts and masks it is tried on. Read first: problems.
- */
+ * that is tried, with the extents, layouts and masks it is tried on. Read first: problems. */
 #ifndef TESTS_CUDA_ATTENTION_CASES_H
 #define TESTS_CUDA_ATTENTION_CASES_H
 

@@ -1,8 +1,7 @@
 /* cuda_rig.h - what the tests of the CUDA device share: the simulated GPU (tests/cusim) in place of the
  * driver, NVRTC and cuBLASLt, a log that is kept, and kernels cached in a folder of the test's own.
  *
- * Read first: rig_open.
- */
+ * Read first: rig_open. */
 #ifndef TESTS_CUDA_RIG_H
 #define TESTS_CUDA_RIG_H
 

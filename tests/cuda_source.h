@@ -1,7 +1,6 @@
 /* cuda_source.h - CUDA text as the device compiles it, behind the prelude, and what NVRTC makes of it.
  *
- * Read first: cuda_fits.
- */
+ * Read first: cuda_fits. */
 #ifndef TESTS_CUDA_SOURCE_H
 #define TESTS_CUDA_SOURCE_H
 

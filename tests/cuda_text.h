@@ -1,8 +1,7 @@
 /* cuda_text.h - sessions that run nothing but are told that they have a GPU, and NVRTC for what they would
  * compile, many kernels at a time, for two generations of GPUs. What does not compile or spills is counted.
  *
- * Read first: open_sessions, then compile_batch.
- */
+ * Read first: open_sessions, then compile_batch. */
 #ifndef TESTS_CUDA_TEXT_H
 #define TESTS_CUDA_TEXT_H
 

@@ -1,8 +1,7 @@
 /* cuda_traced.h - a program recorded on inputs, on the simulated GPU and on the CPU: its results and
  * gradients there and here, one after the other, and how far they may be apart.
  *
- * Read first: struct traced, struct tiled, then compare.
- */
+ * Read first: struct traced, struct tiled, then compare. */
 #ifndef TESTS_CUDA_TRACED_H
 #define TESTS_CUDA_TRACED_H
 

@@ -1,8 +1,7 @@
 /* errors_rig.h - a session to make mistakes in, and what each of them must come to.
  *
  * A mistake must name the operator, the shapes or values at fault and the caller's file and line. Read first:
- * the macro `fails`.
- */
+ * the macro `fails`. */
 #ifndef TN_ERRORS_RIG_H
 #define TN_ERRORS_RIG_H
 
@@ -61,9 +60,8 @@ static inline void expect_error(const tn_tensor *got, int status, const char *op
     if (!strncmp(text, "tn_", 3)) fail_msg("\"%s\" says %s with its prefix", text, op);
     if (strchr(text, '\n')) fail_msg("\"%s\" is more than one line", text);
     snprintf(copy, sizeof copy, "%s", words);
-    for (char *w = strtok(copy, "|"); w; w = strtok(NULL, "|")) {
+    for (char *w = strtok(copy, "|"); w; w = strtok(NULL, "|"))
         if (!strstr(text, w)) fail_msg("\"%s\" does not contain \"%s\"", text, w);
-    }
     tn_clear_error(S);
     assert_int_equal(tn_error(S), TN_OK);
     assert_string_equal(tn_error_text(S), "");

@@ -1,6 +1,5 @@
 /* export_rig.h - what the tests of exported files share: commands in the run's folder, and a file that was
- * written there, model.c, compiled, loaded and called. Read first: load.
- */
+ * written there, model.c, compiled, loaded and called. Read first: load. */
 #ifndef TESTS_EXPORT_RIG_H
 #define TESTS_EXPORT_RIG_H
 

@@ -1,7 +1,6 @@
 /* folder.h - a folder of the test run's own, and folders within it for single tests.
  *
- * make_base and drop_base are the set-up and clean-up of a cmocka group. Read first: fresh_dir.
- */
+ * make_base and drop_base are the set-up and clean-up of a cmocka group. Read first: fresh_dir. */
 #ifndef TESTS_FOLDER_H
 #define TESTS_FOLDER_H
 

@@ -1,8 +1,7 @@
 /* fusion_cases.h - programs that are recorded to look at their kernels: the fusions of the design at the
  * sizes that matter, and any case of op_cases.h with its gradient, dense or strided, in any floating dtype.
  *
- * Read first: record, then the rows FUSION(..).
- */
+ * Read first: record, then the rows FUSION(..). */
 #ifndef TESTS_FUSION_CASES_H
 #define TESTS_FUSION_CASES_H
 

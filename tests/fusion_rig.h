@@ -1,8 +1,7 @@
 /* fusion_rig.h - what the tests of fusion record a program into, and how they look at what became of it:
  * inputs with or without gradients, results, and the bounds on kernels and on values written.
  *
- * Read first: struct traced, then expect.
- */
+ * Read first: struct traced, then expect. */
 #ifndef TESTS_FUSION_RIG_H
 #define TESTS_FUSION_RIG_H
 

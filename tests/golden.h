@@ -2,8 +2,7 @@
  *
  * A golden file holds float64 results of PyTorch (tests/golden/make_golden.py). An element is close where its
  * error is at most `tolerance` times its own size plus the root mean square of its tensor plus 0.01;
- * infinities and NaN must be where they are. Read golden_close first.
- */
+ * infinities and NaN must be where they are. Read golden_close first. */
 #ifndef TESTS_GOLDEN_H
 #define TESTS_GOLDEN_H
 

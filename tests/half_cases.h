@@ -1,7 +1,6 @@
 /* half_cases.h - random cases of operators on f16 and bf16: which operators, of what shapes, on what values.
  *
- * Start with draw_case.
- */
+ * Start with draw_case. */
 #ifndef TESTS_HALF_CASES_H
 #define TESTS_HALF_CASES_H
 

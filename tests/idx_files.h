@@ -1,7 +1,6 @@
 /* idx_files.h - IDX files of 7 images of 3 x 5 with labels, in the test run's folder.
  *
- * Read first: good_files.
- */
+ * Read first: good_files. */
 #ifndef TESTS_IDX_FILES_H
 #define TESTS_IDX_FILES_H
 

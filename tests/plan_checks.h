@@ -1,8 +1,7 @@
 /* plan_checks.h - the plan of what waits in a session, made to be looked at and not run.
  *
  * A test records a few operators, looks, and asserts on kernels, values and reasons; the step goes on waiting
- * and may then be run. Read first: look.
- */
+ * and may then be run. Read first: look. */
 #ifndef TN_PLAN_CHECKS_H
 #define TN_PLAN_CHECKS_H
 

@@ -4,8 +4,7 @@
  * segment has been seen. Each value it reads goes through `note` with what it must be, so that a program is
  * checked against arithmetic done by hand as well as against its other three runs.
  *
- * Read first: run_everywhere.
- */
+ * Read first: run_everywhere. */
 #ifndef TESTS_PROGRAMS_H
 #define TESTS_PROGRAMS_H
 

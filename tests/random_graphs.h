@@ -5,8 +5,7 @@
  *   program   5 to 40 nodes and leaves, the nodes that are compared, the leaves that gradients are taken for
  *   family    a group of operators that are drawn alike; what each does is the expression in its row
  *
- * Read first: struct node, then draw_program.
- */
+ * Read first: struct node, then draw_program. */
 #ifndef TESTS_RANDOM_GRAPHS_H
 #define TESTS_RANDOM_GRAPHS_H
 
@@ -451,17 +450,14 @@ static void draw_program_of(program *p, uint64_t seed, int known)
 
     bool used[MAX_NODES] = {false};
     for (int i = 0; i < p->n; i++) {
-        for (int k = 0; k < 3; k++) {
+        for (int k = 0; k < 3; k++)
             if (p->v[i].in[k] >= 0) used[p->v[i].in[k]] = true;
-        }
     }
-    for (int i = p->n - 1; i >= 0 && p->n_out < MAX_PROGRAM_OUT; i--) {
+    for (int i = p->n - 1; i >= 0 && p->n_out < MAX_PROGRAM_OUT; i--)
         if (ops[p->v[i].op].weight && (!used[i] || !rng_below(&r, 8))) p->out[p->n_out++] = i;
-    }
     if (rng_below(&r, 3)) {
-        for (int i = 0; i < p->n && p->n_wrt < MAX_WRT; i++) {
+        for (int i = 0; i < p->n && p->n_wrt < MAX_WRT; i++)
             if (p->v[i].op == OP_LEAF && rng_below(&r, 3)) p->wrt[p->n_wrt++] = i;
-        }
     }
 }
 
@@ -474,9 +470,8 @@ static void live_nodes(const program *p, bool *live)
     for (int i = 0; i < p->n_out; i++) live[p->out[i]] = true;
     for (int i = 0; i < p->n_wrt; i++) live[p->wrt[i]] = true;
     for (int i = p->n - 1; i >= 0; i--) {
-        for (int k = 0; live[i] && k < 3; k++) {
+        for (int k = 0; live[i] && k < 3; k++)
             if (p->v[i].in[k] >= 0) live[p->v[i].in[k]] = true;
-        }
     }
 }
 
@@ -495,17 +490,14 @@ static void record_program(const program *p, tn_session *s, int *n, tn_tensor **
         const op_entry *o = &ops[p->v[i].op];
         v[i] = o->run(p, i, s, v);
         if (s == faulty_session && !strcmp(o->name, faulty_op)) v[i] = tn_mul_scalar(v[i], 1.0001);
-        for (int k = 0; k < p->n_wrt; k++) {
+        for (int k = 0; k < p->n_wrt; k++)
             if (p->wrt[k] == i) tn_requires_grad(leaf[k] = v[i], true);
-        }
     }
     for (int i = 0; i < p->n_out; i++) out[(*n)++] = v[p->out[i]];
     if (!p->n_wrt) return;
     loss =
         weighted(s, tn_square(leaf[0]), p->seed + 99); /* there is a gradient even if all else is detached */
-    for (int i = 0; i < p->n_out; i++) {
-        loss = tn_add(loss, weighted(s, v[p->out[i]], p->seed + (uint64_t)i));
-    }
+    for (int i = 0; i < p->n_out; i++) loss = tn_add(loss, weighted(s, v[p->out[i]], p->seed + (uint64_t)i));
     tn_grad(loss, p->n_wrt, leaf, grad);
     for (int k = 0; k < p->n_wrt; k++) out[(*n)++] = grad[k] ? grad[k] : tn_mul_scalar(leaf[k], 0.0);
 }

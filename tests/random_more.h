@@ -1,6 +1,5 @@
 /* random_more.h - how operators of random graphs are drawn whose operands stand beside each other, are
- * halved, sampled or go step by step. Read first: draw_beside.
- */
+ * halved, sampled or go step by step. Read first: draw_beside. */
 #ifndef TESTS_RANDOM_MORE_H
 #define TESTS_RANDOM_MORE_H
 

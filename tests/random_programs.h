@@ -9,8 +9,7 @@
  * a tensor that a KEEP has made, in this step or one before. An instruction whose operand is not there does
  * nothing, so that any line can be struck out when a program is shrunk.
  *
- * Read first: struct instr, then run_body.
- */
+ * Read first: struct instr, then run_body. */
 #ifndef TESTS_RANDOM_PROGRAMS_H
 #define TESTS_RANDOM_PROGRAMS_H
 

@@ -3,8 +3,7 @@
  *   recipe   what is drawn once: layers, dtypes, optimizers; everything else is drawn from the seed as it
  * goes run      a recipe in a session
  *
- * Read first: step.
- */
+ * Read first: step. */
 #ifndef TESTS_RANDOM_TRAINING_H
 #define TESTS_RANDOM_TRAINING_H
 

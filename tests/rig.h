@@ -3,8 +3,7 @@
  *   ON_EACH_WAY(s) { .. }   the block on the reference device and on the cpu, eager and fused; closed without
  * an error failed(s, status, ..)   an error stands, names the words and is cleared
  *
- * Read first: the table Ways.
- */
+ * Read first: the table Ways. */
 #ifndef TESTS_RIG_H
 #define TESTS_RIG_H
 

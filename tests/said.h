@@ -1,7 +1,6 @@
 /* said.h - what the library says in its log, kept for a test to look at, and what it prints, as a text.
  *
- * Read first: hear.
- */
+ * Read first: hear. */
 #ifndef TESTS_SAID_H
 #define TESTS_SAID_H
 

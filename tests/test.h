@@ -7,8 +7,7 @@
  * all
  *
  * `program NAME` runs the tests of that name alone, which may hold wildcards. A program with options of its
- * own has its own main, which asks for them by OPTION and ends with run_all_tests.
- */
+ * own has its own main, which asks for them by OPTION and ends with run_all_tests. */
 #ifndef TESTS_TEST_H
 #define TESTS_TEST_H
 

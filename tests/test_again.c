@@ -1,6 +1,5 @@
 /* test_again.c - checkpoints of tn_checkpoint_begin: the same losses and gradients to the bit, draws and
- * running statistics included, from less memory. Start with the_same_bits.
- */
+ * running statistics included, from less memory. Start with the_same_bits. */
 #include "tests/rig.h"
 #include "tests/said.h"
 

@@ -4,8 +4,7 @@
  * and gradients against the f64 reference with its error bounds, eager and fused plans    how many kernels,
  * that nothing as large as the scores is in memory, that memory grows as the rows do
  *
- * Read first: struct at in attention_rig.h, then numbers.
- */
+ * Read first: struct at in attention_rig.h, then numbers. */
 #include "tests/attention_rig.h"
 #include "tests/one_bench.h"
 

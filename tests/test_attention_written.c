@@ -4,8 +4,7 @@
  * in eager mode, which leaves it alone scale    a run-time number of the kernel, called as written out words
  * what explain says of the kernel
  *
- * Read first: struct at in attention_rig.h, then a_second_reader_of_the_probabilities.
- */
+ * Read first: struct at in attention_rig.h, then a_second_reader_of_the_probabilities. */
 #include "tests/attention_rig.h"
 #include "tests/said.h"
 

@@ -2,8 +2,7 @@
  * the reference device gives. Some programs are larger than a tile and a chunk of those loops.
  *
  * The programs stand first, each a function of check.h; then what is said and what does not change with the
- * number of threads.
- */
+ * number of threads. */
 #include "check.h"
 #include "folder.h"
 #include "rig.h"

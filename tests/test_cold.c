@@ -1,6 +1,5 @@
 /* test_cold.c - what programs cost that have run nowhere yet: how many kernels are compiled, and how many
- * plans made, from an empty cache. Nothing is timed. Start with cold.
- */
+ * plans made, from an empty cache. Nothing is timed. Start with cold. */
 #include "tests/folder.h"
 
 #include <tensor_nn.h>

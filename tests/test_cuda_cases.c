@@ -5,8 +5,7 @@
  * `test_cuda_cases softmax` compiles the cases whose name contains "softmax", --all (make test-long) all of
  * them for both GPUs, where otherwise they take turns. Where NVRTC is not installed the tests are skipped.
  *
- * Read first: run_case.
- */
+ * Read first: run_case. */
 #include "cuda_text.h"
 
 #include "bench/fused_vs_eager/bench.h"

@@ -101,9 +101,8 @@ CUDA_TEST(test_copies)
                 fail_msg("byte %d of round %d", i, round);
     }
     struct cusim_counters before = counters();
-    for (int i = 0; i < 1000; i++) { /* small ones wait for nothing */
+    for (int i = 0; i < 1000; i++) /* small ones wait for nothing */
         assert_int_equal(d->upload(d, (char *)a + i * 8, &(int64_t){i}, 8), 0);
-    }
     assert_int_equal(counters().stream_syncs, before.stream_syncs);
     assert_int_equal(counters().host_allocations, before.host_allocations);
     assert_int_equal(d->download(d, back, a, 8000), 0);

@@ -2,8 +2,7 @@
  * along what follows them and which stay with the library, what stands in the plan and in the reasons for
  * cuts, and that values are the f64 reference's and gradients the CPU's.
  *
- * Read first: struct layer, then decisions.
- */
+ * Read first: struct layer, then decisions. */
 #include "cuda_traced.h"
 
 /* A linear layer and what follows it. */

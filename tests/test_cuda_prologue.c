@@ -3,8 +3,7 @@
  * that faster, forward and for the weights' gradient; what stands in the plan, how many bytes are spared, and
  * that results and gradients are the CPU's, whose oracle in f64 test_cuda_conv has.
  *
- * Read first: struct tiled in cuda_traced.h, then check_case.
- */
+ * Read first: struct tiled in cuda_traced.h, then check_case. */
 #include "cuda_traced.h"
 
 #include "fuser/loops/conv_tile.h"

@@ -2,8 +2,7 @@
  * index is long its places are sorted first (fuser/text/scatter_cuda.c). Sums are of small whole numbers, so
  * that they are exact in whatever order; in which order they are made shows in sums that are not.
  *
- * Read first: sums_of.
- */
+ * Read first: sums_of. */
 #include "cuda_rig.h"
 
 #include "src/runtime/session.h"

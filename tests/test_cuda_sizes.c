@@ -4,8 +4,7 @@
  * parts; sums over rows beside sums along them; windows; strides; 16-bit floats.
  *
  * Each test is one program of several results. `test_cuda_sizes 1023` runs those whose name contains that.
- * Read first: the table `Programs`, then check_size.
- */
+ * Read first: the table `Programs`, then check_size. */
 #include "check.h"
 
 typedef struct sized {

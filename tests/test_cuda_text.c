@@ -12,8 +12,7 @@
  * and for both GPUs, where otherwise they take turns. Where NVRTC is not installed the tests are skipped.
  * CUDA_TEXT=DIR writes what was collected there.
  *
- * Read first: record_all, then compile_batch.
- */
+ * Read first: record_all, then compile_batch. */
 #include "cuda_text.h"
 
 #include "fusion_cases.h"

@@ -4,8 +4,7 @@
  * of the random kind.
  *
  * A case records operators on inputs. The plan of its forward part is looked at before it runs, then that of
- * its gradients alone. Read first: struct tiled, then check_case.
- */
+ * its gradients alone. Read first: struct tiled, then check_case. */
 #include "cuda_traced.h"
 
 /* ---- cases ---- */

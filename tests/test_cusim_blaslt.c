@@ -1,8 +1,7 @@
 /* test_cusim_blaslt.c - the simulated cuBLASLt: what it computes, and what it refuses.
  *
  * Each product is compared with one written down here in double precision over the same, already rounded,
- * operands; what may differ is the order of a sum of f32 and the rounding of the result.
- */
+ * operands; what may differ is the order of a sum of f32 and the rounding of the result. */
 #include "tests/cusim/rig.h"
 
 #include "src/core/convert.h"

@@ -1,7 +1,6 @@
 /* test_cusim_kernels.c - CUDA text on the simulated GPU: what it computes, and which of its faults are found.
  *
- * The texts are written by hand. Each fault is planted alone, in a kernel that is right without it.
- */
+ * The texts are written by hand. Each fault is planted alone, in a kernel that is right without it. */
 #include "tests/cusim/rig.h"
 
 #include <math.h>

@@ -1,8 +1,7 @@
 /* test_cusim_ptx.c - the instructions of kernels/ptx.cuh on the simulated GPU: what their twins compute,
  * dynamic shared memory, and which faults of their use are found.
  *
- * A kernel takes x, y and n; each fault is planted alone, in a kernel that is right without it.
- */
+ * A kernel takes x, y and n; each fault is planted alone, in a kernel that is right without it. */
 #include "tests/cusim/rig.h"
 
 #include <math.h>

@@ -5,8 +5,7 @@
  * bytes (W 8, 4, 2 with a swizzle of 128, 64, 32 bytes, 1 without), atoms follow one another at strides that
  * the descriptor names. The twin has a formula from an element to its byte, this test a walk over atoms,
  * lines and chunks; and accumulators are read through the place of each (row, column) among the threads. Each
- * fault is planted alone, in a kernel that is right without it.
- */
+ * fault is planted alone, in a kernel that is right without it. */
 #include "tests/cusim/rig.h"
 
 #include <math.h>

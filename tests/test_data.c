@@ -1,7 +1,6 @@
 /* test_data.c - data sets, the loader's order and positions, and the progress line.
  *
- * Read passes_and_positions first.
- */
+ * Read passes_and_positions first. */
 #include "idx_files.h"
 #include "said.h"
 

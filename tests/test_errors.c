@@ -1,7 +1,6 @@
 /* test_errors.c - what a user's mistake with an operator leads to: a status, one line that says where, and
  * nothing else. The operator returns NULL, and everything made from NULL is NULL without replacing the first
- * error. Start with shapes.
- */
+ * error. Start with shapes. */
 #include <limits.h>
 
 #include "errors_rig.h"

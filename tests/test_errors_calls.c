@@ -1,7 +1,6 @@
 /* test_errors_calls.c - what a user's mistake with a function that is no operator leads to: opening a
  * session, steps, state, differentiation, training, layers. Each names itself and the line it stands at,
- * takes no effect, and leaves nothing half made. Start with functions_that_are_no_operators_name_the_line.
- */
+ * takes no effect, and leaves nothing half made. Start with functions_that_are_no_operators_name_the_line. */
 #include "errors_rig.h"
 #include "include/tensor_nn.h"
 #include "said.h"

@@ -1,6 +1,5 @@
 /* test_errors_index.c - an index out of range: the error names the operator, the argument, the index, where
- * in it that stands and what is allowed, on each road by which operators run. Start with each_operator.
- */
+ * in it that stands and what is allowed, on each road by which operators run. Start with each_operator. */
 #include "errors_rig.h"
 #include "include/tensor_nn.h"
 

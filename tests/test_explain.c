@@ -1,6 +1,5 @@
 /* test_explain.c - what the user can see of a step: the plan as committed text, the explanation, reports,
- * TENSOR_DUMP, tn_require_fused, pictures. UPDATE_PLANS=1 writes tests/plans/ anew. Start with any test.
- */
+ * TENSOR_DUMP, tn_require_fused, pictures. UPDATE_PLANS=1 writes tests/plans/ anew. Start with any test. */
 #include "explain_rig.h"
 #include "folder.h"
 

@@ -3,8 +3,7 @@
  * on with; what nvcc says of them; what cannot be exported. The files run on the simulated GPU
  * (tests/cusim/runtime.c), and nvcc compiles them for sm_80 and sm_90 where it is installed.
  *
- * Read first: trains_alike.
- */
+ * Read first: trains_alike. */
 #include <tensor_export.h>
 #include <tensor_nn.h>
 

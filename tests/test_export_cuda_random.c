@@ -6,8 +6,7 @@
  *
  * The first N, two unless said, are compiled by nvcc, too, where it is installed.
  *
- * Read first: is_the_same.
- */
+ * Read first: is_the_same. */
 #include <tensor_export.h>
 #include <tensor_nn.h>
 

@@ -4,8 +4,7 @@
  *
  *     test_export_random [--models N] [--seed S] [--tcc 1]
  *
- * Read first: trains_on.
- */
+ * Read first: trains_on. */
 #include <tensor_nn.h>
 
 #include "tests/export_rig.h"

@@ -5,8 +5,7 @@
  *   test_failed_steps --runs N --seed S    N random trainings on the cpu in place of the few of the suite
  *
  * On the simulated GPU nobody may look for some steps: those behind the failing one do nothing either, and
- * the program goes back to where it failed. Read first: train.
- */
+ * the program goes back to where it failed. Read first: train. */
 #include "include/tensor_nn.h"
 #include "tests/cuda_rig.h"
 #include "tests/folder.h"

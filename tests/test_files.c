@@ -3,8 +3,7 @@
  *
  *     test_files [--kills N] [--seed S]
  *
- * Read first: test_kills.
- */
+ * Read first: test_kills. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

@@ -6,8 +6,7 @@
  * In one step the two may share kernels and must not need more. Kernels are launches and library calls. What
  * the fused step gives is then compared, results and gradients, with what eager mode does.
  *
- * Read first: struct fusion, then check_fusion.
- */
+ * Read first: struct fusion, then check_fusion. */
 #include "fusion_rig.h"
 
 typedef struct fusion {

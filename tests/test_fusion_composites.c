@@ -1,6 +1,5 @@
 /* test_fusion_composites.c - operators that are made of others are few kernels: a loss sum(f(x) * w) with the
- * gradients of f's operands, and how many kernels stand forward and backward. Start with the table.
- */
+ * gradients of f's operands, and how many kernels stand forward and backward. Start with the table. */
 #include "check.h"
 
 typedef tn_tensor *composite(tn_session *s, tn_tensor **x);

@@ -1,8 +1,7 @@
 /* test_fusion_rows.c - what the kernel of long rows does between and beside its passes: which values it keeps
  * from one to the next, and for which lines of the next row it asks early.
  *
- * Rows here are 4 KiB, so that four of them fill half of a small first-level cache.
- */
+ * Rows here are 4 KiB, so that four of them fill half of a small first-level cache. */
 #include "fusion_rig.h"
 
 enum { LONG_ROWS = 1024, WIDTH = 1024 };

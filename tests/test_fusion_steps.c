@@ -1,6 +1,5 @@
 /* test_fusion_steps.c - what fusion makes of whole steps: how many bytes move, a loss and its gradient in one
- * kernel, an optimizer's update of all parameters in one, and where fusing has to end.
- */
+ * kernel, an optimizer's update of all parameters in one, and where fusing has to end. */
 #include "fusion_rig.h"
 
 /* ---- bytes ---- */

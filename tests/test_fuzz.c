@@ -3,8 +3,7 @@
  *     test_fuzz [--target NAME] [--runs N] [--seed S] [FILE..]
  *
  * Files are inputs that have once been a finding: given one, the target runs it alone. An input that ends the
- * program is left behind as fuzz-NAME.bin. Read first: run.
- */
+ * program is left behind as fuzz-NAME.bin. Read first: run. */
 #include "tests/test.h"
 #include <signal.h>
 #include <time.h>

@@ -86,10 +86,9 @@ static void compare(const operands *o, const char *what)
     }
     size_t es = tn_dtype_size(g->dtype);
     for (int64_t i = 0; i < o->c_size; i++) {
-        for (size_t q = 0; !written[i] && q < es; q++) {
+        for (size_t q = 0; !written[i] && q < es; q++)
             if (((unsigned char *)o->c)[(size_t)i * es + q] != 0xA5)
                 fail_msg("%s: element %d between the rows of C was written", what, (int)i);
-        }
     }
     free(written);
 }
@@ -122,10 +121,9 @@ TEST(test_f32_shapes)
         {1, 1, 1},    {1, 17, 33},  {5, 1, 9},      {12, 32, 384},   {13, 33, 385}, {48, 10, 784},
         {7, 300, 2},  {64, 64, 64}, {96, 100, 31},  {100, 257, 129}, {1, 1000, 64}, {257, 65, 40},
         {3, 90, 401}, {8, 50, 77},  {300, 320, 70}, {2, 3, 1000},    {33, 48, 768}};
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int how = 0; how < 8; how++)
             check_case(TN_F32, shapes[i][0], shapes[i][1], shapes[i][2], 1, 1, how | (int)up_to(4) << 5);
-    }
 }
 
 /* Large enough that each way of cutting is taken: B in place and packed, tiles of uneven heights, all of B in

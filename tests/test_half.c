@@ -17,8 +17,7 @@
  *
  * Roads: fused, eager, and eager without a compiler; on the device of TENSOR_DEVICE. `--one` says of one case
  * what it is, `--small` draws sizes for a simulated GPU, `--write` is for long/half_torch.py, which compares
- * the same cases with PyTorch. Start with check_case.
- */
+ * the same cases with PyTorch. Start with check_case. */
 #include "half_cases.h"
 
 enum { MAX_RESULT = 8, FEW = 4, MANY = 20 };

@@ -3,8 +3,7 @@
  * made, as a view, as a view of a view. Random steps of 3 x 3 matrices against arrays of the host that are
  * computed at once; all numbers are whole and small, so that every road has the same bits.
  *
- * Start with play.
- */
+ * Start with play. */
 #include "tests/test.h"
 #include "src/core/sanitized.h"
 #include "tests/subject.h"

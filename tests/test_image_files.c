@@ -1,8 +1,7 @@
 /* test_image_files.c - the readers of IDX files, packed and not, and of sheets of tiles.
  *
  * They are tried without a session, over files made here: good ones, then each way of being broken, then
- * bytes changed at random, then memory running out at every allocation. Read idx_reads first.
- */
+ * bytes changed at random, then memory running out at every allocation. Read idx_reads first. */
 #include "idx_files.h"
 
 #ifdef TN_HAVE_ZLIB

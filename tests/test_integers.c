@@ -7,8 +7,7 @@
  *   node      one operator, its operands (earlier nodes) and numbers, and what it is: two axes, a dtype,
  * values program   a few leaves and some twenty nodes; what no node reads is compared
  *
- * Read first: the list of operators, then work_out, which is the answer.
- */
+ * Read first: the list of operators, then work_out, which is the answer. */
 #include "check.h"
 
 enum { MAX_NODES = 48, MAX_ELEMENTS = 256, BATCH = 10 };

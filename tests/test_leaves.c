@@ -1,6 +1,5 @@
 /* test_leaves.c - which tensors can be told to have a gradient, and that they get it: as in PyTorch, whatever
- * is made of nothing that has one. Start with what_operators_made.
- */
+ * is made of nothing that has one. Start with what_operators_made. */
 #include "tests/rig.h"
 
 static void holds(tn_tensor *x, int n, const double *wanted)
@@ -87,9 +86,8 @@ TEST(what_cannot)
         tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(4)));
         tn_step_begin(s);
         tn_tensor *y = tn_exp(w), *x = tn_randn(s, TN_F32, TN_SHAPE(4));
-        for (int on = 0; on < 2; on++) {
+        for (int on = 0; on < 2; on++)
             fails_with(s, TN_E_STATE, "tn_grad|tn_detach", tn_requires_grad(y, on));
-        }
         fails_with(s, TN_E_DTYPE, "", tn_requires_grad(tn_gt(y, y), true));
         tn_requires_grad(x, true);
         tn_requires_grad(x, false);

@@ -1,6 +1,5 @@
 /* test_long_programs.c - steps of thousands of operators: what no kernel can hold at once is cut into
- * several, and the numbers are those of the program. Start with many_numbers.
- */
+ * several, and the numbers are those of the program. Start with many_numbers. */
 #include "check.h"
 #include "subject.h"
 

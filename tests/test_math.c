@@ -6,8 +6,7 @@
  * The arguments are a stride over all floats plus the places where something changes: each exponent, the
  * ends of each function's ranges, and their neighbours. tests/long/ulp.c walks every float.
  *
- * Read first: check_all, which every variant goes through.
- */
+ * Read first: check_all, which every variant goes through. */
 #include "tests/test.h"
 #include <dlfcn.h>
 

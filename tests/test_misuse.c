@@ -5,8 +5,7 @@
  *   misuse [--rounds N] [--seed N]
  *
  * A round is some hundred calls drawn at random from the list in `act`, on handles drawn from all that were
- * ever given out. Steps begin and end as it comes. Start with play.
- */
+ * ever given out. Steps begin and end as it comes. Start with play. */
 #include "check.h"
 #include "include/tensor_nn.h"
 #include "src/core/sanitized.h"

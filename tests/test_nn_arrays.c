@@ -1,8 +1,7 @@
 /* test_nn_arrays.c - a program's own data: arrays in memory and in files, items that a function makes,
  * tokens, steps without data; what is read is compared with what was written here, or by NumPy.
  *
- * Read any_arrays_in_any_order first.
- */
+ * Read any_arrays_in_any_order first. */
 #include "idx_files.h"
 #include "rig.h"
 #include "said.h"

@@ -2,8 +2,7 @@
  * every other, and the same whatever the number of threads and wherever a run is cut in two.
  *
  * Images are drawn so that a view tells how it was made; colours and mixtures are worked out here. Read
- * one_of_the_views first.
- */
+ * one_of_the_views first. */
 #include "idx_files.h"
 #include "rig.h"
 #include "../nn/augment.h"

@@ -3,8 +3,7 @@
  *   resume      a run that is saved, loaded into a new session and goes on has the losses of one that was not
  *   foreign     weights alone, PyTorch's layout, other dtypes, numbers at odd addresses
  *
- * Read checkpoint_rig.h and resume first.
- */
+ * Read checkpoint_rig.h and resume first. */
 #include "checkpoint_rig.h"
 
 /* ---- resume ---- */

@@ -3,8 +3,7 @@
  *
  * What is read is compared with pictures drawn here, scaled by `scaled`, which knows nothing but the
  * definition. The files are written by stb_image_write, or were once by another program. Read
- * images_of_any_size first.
- */
+ * images_of_any_size first. */
 #include "idx_files.h"
 #include "rig.h"
 
@@ -402,8 +401,7 @@ TEST(no_jpeg_behind_filling_bytes)
 }
 
 /* Whatever memory was used for before, an image that lacks a Huffman table is the same. It is a grey one of a
- * block for each colour, whose first codes leave something for the missing table to be asked about.
- */
+ * block for each colour, whose first codes leave something for the missing table to be asked about. */
 TEST(a_table_that_is_missing)
 {
 #if defined(__GLIBC__) && defined(M_PERTURB) && !defined(TN_ASAN)

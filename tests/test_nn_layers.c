@@ -3,8 +3,7 @@
  *
  * Distributions are tested by their bounds and first two moments, at five standard errors of a fixed seed.
  * What attention and the transformer block compute is compared with PyTorch in test_golden.c. Read
- * expect_uniform first.
- */
+ * expect_uniform first. */
 #include "tests/golden.h"
 
 static tn_session *S;

@@ -3,8 +3,7 @@
  *   golden     each optimizer and option over six steps (tests/golden/optim.safetensors)
  *   rules      missing gradients, two optimizers, frozen and late parameters, errors, one kernel per step
  *
- * A gradient is given by the loss sum(p * g). Read run_case first.
- */
+ * A gradient is given by the loss sum(p * g). Read run_case first. */
 #include "tests/golden.h"
 #include "tests/said.h"
 

@@ -2,8 +2,7 @@
  * goes on, and accuracy and loss over a whole part.
  *
  * Each test writes the file it is about; what windows must hold is worked out here from its bytes. Read
- * `text` and windows_cover_the_part first.
- */
+ * `text` and windows_cover_the_part first. */
 #include "folder.h"
 #include "rig.h"
 #include "said.h"
@@ -235,8 +234,7 @@ TEST(lack_of_memory)
 }
 
 /* ---- cutting a pass short, and going on
- * --------------------------------------------------------------------
- */
+ * -------------------------------------------------------------------- */
 
 TEST(passes_cut_short)
 {

@@ -7,8 +7,7 @@
  *   renamed               random names and rules, beside a plain matcher; what is said of them
  *   frozen                what is frozen costs nothing in backward, and stays
  *   sparse_state          the moments of a sparse table are in a checkpoint of a run, and in no file of
- * weights
- */
+ * weights */
 #include <unistd.h>
 
 #include "checkpoint_rig.h"

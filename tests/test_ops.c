@@ -5,8 +5,7 @@
  *   - the value and the gradients on the devices against the reference: eager in f32, fused in every floating
  *     dtype and with transposed, stepped, reversed and expanded operands.
  * `test_ops relu` runs the cases whose name contains "relu". The last test lists operators that no case ran.
- * Read first: run_case.
- */
+ * Read first: run_case. */
 #include "op_rows.h"
 
 #include "src/core/graph.h"
@@ -34,9 +33,8 @@ static void add_op_row(tn_op op, const char *variant, operand x, operand y, oper
     const tn_op_info *o = tn_op_get(op);
     bool valueless = x.kind == INDEX32 || x.kind == SPECIAL;
     op_case c = {.name = names[n_every], .f = row_fn[op], .in = {x, y, z}};
-    for (int i = 0; i < o->arity; i++) {
+    for (int i = 0; i < o->arity; i++)
         if (!strcmp(o->back[i], "NOGRAD") && c.in[i].kind == REAL) c.in[i].kind = FIXED;
-    }
     bool any = false;
     for (int i = 0; i < o->arity; i++) any = any || strcmp(o->back[i], "NOGRAD") != 0;
     c.flags = any && !valueless ? 0 : NO_GRADIENT;
@@ -103,9 +101,8 @@ static double draw_real(rng *r, const operand *o)
 
 static void draw_distinct(rng *r, const operand *o, source *s)
 {
-    for (int64_t i = 0; i < s->n; i++) {
+    for (int64_t i = 0; i < s->n; i++)
         s->v[i] = o->low + (o->high - o->low) * ((double)i + rng_real(r, 0.3, 0.7)) / (double)s->n;
-    }
     for (int64_t i = s->n - 1; i > 0; i--) {
         int64_t j = rng_below(r, i + 1);
         double t = s->v[i];
@@ -128,17 +125,15 @@ static void make_source(source *s, const operand *o, layout l, rng *r)
         return;
     }
     int64_t last = o->ndim > 0 ? s->shape[o->ndim - 1] : 1;
-    for (int64_t i = 0; i < s->n; i++) {
-        if (o->kind == SPECIAL) {
+    for (int64_t i = 0; i < s->n; i++)
+        if (o->kind == SPECIAL)
             s->v[i] = special_values[i % N_SPECIAL];
-        } else if (o->kind == TRUTH) {
+        else if (o->kind == TRUTH)
             s->v[i] = (o->low > 0 && i % last == 0) || rng_below(r, 2);
-        } else if (o->kind == INDEX || o->kind == INDEX32) {
+        else if (o->kind == INDEX || o->kind == INDEX32)
             s->v[i] = o->low + (double)rng_below(r, (int64_t)(o->high - o->low));
-        } else {
+        else
             s->v[i] = draw_real(r, o);
-        }
-    }
 }
 
 static void make_run(run *q, const op_case *c, layout l, tn_dtype dtype, int order)
@@ -251,9 +246,7 @@ static void gradient_program(tn_session *s, void *user, int *n, tn_tensor **out)
     recorded m;
     record(s, user, &m);
     tn_grad(m.loss, m.n, m.leaf, m.grad);
-    for (int i = 0; i < m.n; i++) {
-        out[(*n)++] = m.grad[i] ? m.grad[i] : tn_mul_scalar(m.leaf[i], 0.0);
-    }
+    for (int i = 0; i < m.n; i++) out[(*n)++] = m.grad[i] ? m.grad[i] : tn_mul_scalar(m.leaf[i], 0.0);
 }
 
 /* ---- checks ---- */
@@ -325,11 +318,10 @@ static void check_devices(runs *set)
 
 static bool has_reals(const op_case *c)
 {
-    for (int i = 0; i < MAX_OPERANDS; i++) {
+    for (int i = 0; i < MAX_OPERANDS; i++)
         if (c->in[i].kind == REAL || c->in[i].kind == DISTINCT || c->in[i].kind == FIXED ||
             c->in[i].kind == SPECIAL)
             return true;
-    }
     return false;
 }
 
@@ -346,9 +338,8 @@ static void make_fused_only(runs *set, const op_case *c)
 {
     bool gradient = !(c->flags & NO_GRADIENT), strided = !(c->flags & NO_STRIDES) && c->in[0].kind != SPECIAL;
     set->n = 0;
-    for (tn_dtype d = TN_F16; has_reals(c) && d <= TN_F64; d++) {
+    for (tn_dtype d = TN_F16; has_reals(c) && d <= TN_F64; d++)
         make_run(&set->q[set->n++], c, DENSE, d, gradient && d == TN_F64);
-    }
     for (layout l = TRANSPOSED; strided && l < N_LAYOUTS; l++)
         make_run(&set->q[set->n++], c, l, TN_F32, gradient);
     B.skip = 1;
@@ -386,10 +377,9 @@ static void prepare(const struct CMUnitTest *test, size_t n)
 static bool has_case(const char *name)
 {
     size_t n = strlen(name);
-    for (int i = 0; i < n_every; i++) {
+    for (int i = 0; i < n_every; i++)
         if (!strncmp(every[i].name, name, n) && (every[i].name[n] == 0 || every[i].name[n] == '/'))
             return true;
-    }
     return false;
 }
 

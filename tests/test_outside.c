@@ -1,6 +1,5 @@
 /* test_outside.c - results of operators outside of steps: what tn_free gives back, what it leaves, what a
- * session says where they pile up, and that serving keeps to its memory. Read first: random_frees.
- */
+ * session says where they pile up, and that serving keeps to its memory. Read first: random_frees. */
 #include "check.h"
 
 #include <pthread.h>

@@ -1,7 +1,6 @@
 /* test_own.c - operators of the user's own: formulas beside a plain evaluation in C, their gradients beside
  * differences, their kernels beside those of the same operators called one by one, and what is refused.
- * Start with any_formula.
- */
+ * Start with any_formula. */
 #include "tests/check.h"
 #include "tests/rig.h"
 

@@ -1,7 +1,6 @@
 /* test_own_host.c - operators of the user's that are C functions: on each device and in each dtype beside the
  * same operators written out, on views, of integers, with shapes of their own, with some gradients or none;
- * how often they are called; and what a failure leaves behind. Start with beside_operators.
- */
+ * how often they are called; and what a failure leaves behind. Start with beside_operators. */
 #include <unistd.h>
 
 #include "include/tensor_export.h"
@@ -223,8 +222,7 @@ TEST(called_once_a_step)
     }
 }
 
-/* What is alike twice is two calls; what is recomputed around it is still one.
- */
+/* What is alike twice is two calls; what is recomputed around it is still one. */
 TEST(called_as_the_program_says)
 {
     tn_session *s = tn_open(.device = subject_device(), .mode = TN_FUSED, .log = quiet);

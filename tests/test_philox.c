@@ -1,8 +1,7 @@
 /* test_philox.c - random numbers against published vectors and plain arithmetic, and the 16-bit formats
  * against src/core/dtype.c.
  *
- * Read first: test_known_answers.
- */
+ * Read first: test_known_answers. */
 
 #define TN_NO_MACROS /* the prelude has its own tn_exp, ... */
 #include "tests/test.h"

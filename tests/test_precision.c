@@ -1,8 +1,7 @@
 /* test_precision.c - mixed precision: TN_PRECISION_BF16 means what casts written by hand mean, in what has it
  * and what has not, in both modes, layer by layer, and from step to step.
  *
- * Start with written_by_hand.
- */
+ * Start with written_by_hand. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

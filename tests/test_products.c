@@ -2,8 +2,7 @@
  * a product is one launch with it, gives the reference's numbers, and the same bits for any number of
  * threads.
  *
- * Read first: the forms, then check_form.
- */
+ * Read first: the forms, then check_form. */
 #include "tests/rig.h"
 
 typedef struct operands {

@@ -2,8 +2,7 @@
  * in the middle, before and after what they lead to; steps that are skipped, clipped, accumulated; two
  * optimizers; assignments between forward and backward; modes switched. Each asserts values worked out by
  * hand, on the reference device and the cpu, eager and fused, and that after its first steps no plan is made
- * any more. Start with run_everywhere in programs.h.
- */
+ * any more. Start with run_everywhere in programs.h. */
 #include "programs.h"
 
 /* ---- loss and accuracy ---- */

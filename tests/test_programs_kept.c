@@ -1,7 +1,6 @@
 /* test_programs_kept.c - what outlives a read, a step or a mistake in a training program: tensors kept,
  * watched, viewed, freed while they wait; values that nobody kept; errors, which refuse the effects of their
- * step. As test_programs.c, on both devices in both modes. Start with run_everywhere in programs.h.
- */
+ * step. As test_programs.c, on both devices in both modes. Start with run_everywhere in programs.h. */
 #include "programs.h"
 
 /* ---- keeping, watching, viewing, freeing ---- */

@@ -1,7 +1,6 @@
 /* test_promotion.c - the dtype of every result, against PyTorch's tables as printed in the manual.
  *
- * Read first: `table`, which is torch.promote_types for the eight dtypes the library has.
- */
+ * Read first: `table`, which is torch.promote_types for the eight dtypes the library has. */
 #include "check.h"
 
 static const tn_dtype order[8] = {TN_F32, TN_F16, TN_BF16, TN_F64, TN_I32, TN_I64, TN_U8, TN_BOOL};
@@ -125,9 +124,8 @@ TEST_IN(single, setup, teardown)
         expect_dtype(tn_pad(x, 0, 1, 1, 0), self, "pad", d, d);
         expect_dtype(tn_narrow(x, 0, 1, 2), self, "narrow", d, d);
         expect_dtype(tn_stack(2, (tn_tensor *[]){x, x}, 0), self, "stack", d, d);
-        for (int j = 0; j < 8; j++) {
+        for (int j = 0; j < 8; j++)
             expect_dtype(tn_cast(x, order[j]), tn_dtype_name(order[j]), "cast", d, order[j]);
-        }
     }
 }
 

@@ -5,8 +5,7 @@
  * They run in batches, one step each, so that a batch's kernels are compiled together; eager mode, which
  * needs one for each operator, runs fewer. A batch that disagrees is run again program by program, the one at
  * fault is shrunk to the smallest program that still fails, and printed. Read first: check_batch, then
- * shrink.
- */
+ * shrink. */
 #define MAX_OUT 1200
 #include "random_graphs.h"
 #include "src/core/sanitized.h"
@@ -122,10 +121,9 @@ static void shrink(bench *b, program *p)
         smaller = shrink_outputs(b, p);
         bool live[MAX_NODES];
         live_nodes(p, live);
-        for (int i = p->n - 1; i >= 0 && !smaller; i--) {
+        for (int i = p->n - 1; i >= 0 && !smaller; i--)
             if (live[i] && ops[p->v[i].op].weight > 0 && live_operators(p) > 1)
                 smaller = shrink_node(b, p, i);
-        }
     }
 }
 
@@ -162,9 +160,8 @@ static void check_batch(bench *b, batch *all)
         last -= all->p[owner].n_out + all->p[owner].n_wrt;
         owner++;
     }
-    for (int i = 0; i < all->n; i++) {
+    for (int i = 0; i < all->n; i++)
         if (!passes(b, &all->p[i], single)) report(b, &all->p[i]);
-    }
     print_error("output %d of the graph of seed %llu:\n", last, (unsigned long long)all->p[owner].seed);
     print_program(&all->p[owner], stderr);
     fail_msg("seeds %llu to %llu fail together but not alone: %s", (unsigned long long)all->p[0].seed,
@@ -207,14 +204,12 @@ static void print_histogram(void)
     print_message("operators:");
     for (int i = 0; i < n_ops; i++) print_message(" %s %ld", ops[i].name, drawn.op[i]);
     print_message("\nviews:");
-    for (int i = 0; i < TN_OP_COUNT; i++) {
+    for (int i = 0; i < TN_OP_COUNT; i++)
         if (tn_op_get((tn_op)i)->kind == TN_KIND_VIEW)
             print_message(" %s %ld", tn_op_get((tn_op)i)->name, drawn.view[i]);
-    }
     print_message("\nkinds:");
-    for (int i = 0; i <= TN_KIND_ASSIGN; i++) {
+    for (int i = 0; i <= TN_KIND_ASSIGN; i++)
         if (kind_names[i]) print_message(" %s %ld", kind_names[i], drawn.kind[i]);
-    }
     print_message("\ngraphs by operators: <10 %ld, <20 %ld, <30 %ld, <40 %ld, more %ld\n", drawn.size[0],
                   drawn.size[1], drawn.size[2], drawn.size[3], drawn.size[4]);
 }
@@ -223,17 +218,14 @@ static void print_histogram(void)
 static void assert_coverage(void)
 {
     if (n_graphs < 200) return;
-    for (int i = 0; i < n_ops; i++) {
+    for (int i = 0; i < n_ops; i++)
         if (drawn.op[i] * 100 < n_graphs) fail_msg("%s stands in only %ld graphs", ops[i].name, drawn.op[i]);
-    }
-    for (int i = 0; i < TN_OP_COUNT; i++) {
+    for (int i = 0; i < TN_OP_COUNT; i++)
         if (tn_op_get((tn_op)i)->kind == TN_KIND_VIEW && drawn.view[i] * 100 < n_graphs)
             fail_msg("%ld views are %s", drawn.view[i], tn_op_get((tn_op)i)->name);
-    }
-    for (int i = 0; i <= TN_KIND_ASSIGN; i++) {
+    for (int i = 0; i <= TN_KIND_ASSIGN; i++)
         if (kind_names[i] && drawn.kind[i] * 100 < n_graphs)
             fail_msg("%ld nodes are of kind %s", drawn.kind[i], kind_names[i]);
-    }
 }
 
 TEST(fused)

@@ -4,8 +4,7 @@
  *     test_random_programs [--programs N] [--seed S] [--one SEED] [--shrink 0]
  *
  * Kernels are compiled ahead, many to a unit (check.h). A program that disagrees is shrunk by striking out
- * lines as long as it still does, and printed. Read first: check_rprogram, then shrink.
- */
+ * lines as long as it still does, and printed. Read first: check_rprogram, then shrink. */
 #include "random_programs.h"
 #include "src/core/sanitized.h"
 

@@ -15,8 +15,7 @@
  *
  * --half 1 takes of N runs those whose data is f16 or bf16.
  *
- * Read first: step (random_training.h), then check_run.
- */
+ * Read first: step (random_training.h), then check_run. */
 #include "folder.h"
 #include "random_training.h"
 

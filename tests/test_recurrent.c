@@ -1,7 +1,6 @@
 /* test_recurrent.c - layers that are loaded as PyTorch's users save them, beside PyTorch's results and
  * gradients: LSTM, GRU, and convolutions of rows and back (tests/golden/make_golden.py, make_layers); and of
- * how few kernels a step of a sequence is. Start with like_pytorch.
- */
+ * how few kernels a step of a sequence is. Start with like_pytorch. */
 #include "tests/golden.h"
 
 typedef struct layers {

@@ -2,8 +2,7 @@
  *
  * The oracle has no oracle: every expected value below was computed on paper, or is a published vector
  * (Philox). Nodes are put together by hand from graph.h, so that neither the builders nor the runtime take
- * part. Read first: node(), then any test.
- */
+ * part. Read first: node(), then any test. */
 #include "tests/test.h"
 #include "src/core/convert.h"
 #include "src/device/ref/ref.h"
@@ -30,9 +29,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    for (int i = 0; i < F->n; i++) {
+    for (int i = 0; i < F->n; i++)
         if (F->nodes[i].buf) tn_storage_release(F->nodes[i].buf);
-    }
     size_t left = F->graph.device->stats.bytes_now;
     F->graph.device->close(F->graph.device);
     free(F);
@@ -91,9 +89,8 @@ static void expect_near(tn_tensor *t, const double *want, double tolerance)
     if (rc != TN_OK) fail_msg("%s: %s", tn_op_get((tn_op)t->op)->name, err.text);
     for (int64_t i = 0; i < numel(t); i++) {
         double got = tn_load_f64(tn_node_data(t), tn_stored_dtype(&F->graph, (tn_dtype)t->dtype), (size_t)i);
-        if (isnan(want[i]) ? !isnan(got) : !(got == want[i] || fabs(got - want[i]) <= tolerance)) {
+        if (isnan(want[i]) ? !isnan(got) : !(got == want[i] || fabs(got - want[i]) <= tolerance))
             fail_msg("%s[%d]: %.17g, expected %.17g", tn_op_get((tn_op)t->op)->name, (int)i, got, want[i]);
-        }
     }
 }
 

@@ -2,8 +2,7 @@
  * some with an index out of range, against a model of two states: what has taken effect, and what it will be
  * once what waits has run. Single cases are in test_refused_cases.c.
  *
- * Start with struct model, then play.
- */
+ * Start with struct model, then play. */
 #include "tests/test.h"
 #include <tensor_nn.h>
 

@@ -1,7 +1,6 @@
 /* test_refused_cases.c - what a plan does so that a run which fails takes no effect, what the errors say of
  * what was refused, and how updates, kept tensors and gradients go on afterwards. Random programs against a
- * model are in test_refused.c.
- */
+ * model are in test_refused.c. */
 #include "tests/plan_checks.h"
 
 #include "rig.h"

@@ -3,8 +3,7 @@
  * One random script of operators is run as a training step again and again; now and then a step departs from
  * it at a random place: another attribute, another number, an operator more or less, a read in the middle, an
  * assignment, another batch, evaluation mode. A session that replays and one that does not must read the same
- * bits throughout, and see the same draws; --rounds N tries N scripts. Start with run_step.
- */
+ * bits throughout, and see the same draws; --rounds N tries N scripts. Start with run_step. */
 #include <malloc.h>
 #include "rig.h"
 
@@ -185,12 +184,11 @@ static void run_step(run *r, uint64_t seed, int step)
     for (int i = 0; i < r->n_kept; i++) see(r, step, tn_item(tn_sum(r->kept[i], TN_ALL, false)));
     tn_free(r->last);
     r->last = NULL;
-    for (int i = 0; i < r->n_kept; i++) {
+    for (int i = 0; i < r->n_kept; i++)
         if (i + 1 < r->n_kept)
             tn_free(r->kept[i]);
         else
             r->last = r->kept[i];
-    }
     r->n_kept = 0;
     tn_train(r->s, true);
     see(r, step, (double)tn_rng_draw(r->s));

@@ -1,7 +1,6 @@
 /* test_rows.c - assignments of some lines, and what is built on them: a cache of keys and values that is
  * written at a position, and a table of which a step updates the rows that it read. Start with
- * lines_assigned.
- */
+ * lines_assigned. */
 #include "tests/golden.h"
 
 /* ---- lines, beside a plain loop ---- */

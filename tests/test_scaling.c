@@ -2,8 +2,7 @@
  *
  * A run in which some steps have an infinite or a NaN loss is set beside one that never takes these steps:
  * bit for bit they have the same weights, moments, counts, sums and running statistics, whatever the
- * optimizer, and the scale goes as a few lines of plain C say. Start with the_same.
- */
+ * optimizer, and the scale goes as a few lines of plain C say. Start with the_same. */
 #include <math.h>
 
 #include <tensor_nn.h>

@@ -1,7 +1,6 @@
 /* test_settings.c - the environment: what each variable takes, and that nothing else goes by in silence;
  * compilers by name, broken and missing; folders for kernels with odd names, gone, or not to be written.
- * Start with opens, and with doubles, which compiles and runs a kernel.
- */
+ * Start with opens, and with doubles, which compiles and runs a kernel. */
 #include "tests/test.h"
 #include "folder.h"
 #include "rig.h"

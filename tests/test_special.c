@@ -3,8 +3,7 @@
  * (tests/golden/special.safetensors).
  *
  * What is NaN or infinite must be it in both; of other numbers the relative error counts, but in rows of the
- * table with a number: there errors up to it are none. Start with `rows`.
- */
+ * table with a number: there errors up to it are none. Start with `rows`. */
 #include <float.h>
 
 #include "golden.h"

@@ -1,8 +1,7 @@
 /* test_subgradients.c - gradients where there is a choice: kinks, ties, zeros, NaN; the choice is PyTorch's.
  *
  * Each row gives operands, the result and the gradients of the result's sum. Values were worked out from
- * PyTorch's documented conventions. Read first: `rows`.
- */
+ * PyTorch's documented conventions. Read first: `rows`. */
 #include "tests/one_bench.h"
 
 typedef struct row {

@@ -17,8 +17,7 @@
  *   make texts                             writes them anew, where the change is meant: git diff shows what
  * it is TEXTS=DIR build/tests/test_texts       writes them into DIR, which must exist, with c and cuda in it
  *
- * Read first: struct recorder, then of_program.
- */
+ * Read first: struct recorder, then of_program. */
 #include <sys/stat.h>
 
 #include "fusion_cases.h"

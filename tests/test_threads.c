@@ -1,6 +1,5 @@
 /* test_threads.c - sessions in threads of the program, and sessions of several threads: each computes what
- * one alone on one thread does, to the bit. ThreadSanitizer looks at these too (make tsan).
- */
+ * one alone on one thread does, to the bit. ThreadSanitizer looks at these too (make tsan). */
 #include <pthread.h>
 
 #include "small_net.h"

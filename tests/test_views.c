@@ -1,8 +1,7 @@
 /* test_views.c - views: which element of the input each element of the result is, and whose memory it shares.
  *
  * The input counts 0, 1, 2, ... in row-major order, so a result's value says where it came from; what is
- * expected is computed here from coordinates alone, or written out. Read first: `maps`.
- */
+ * expected is computed here from coordinates alone, or written out. Read first: `maps`. */
 #include "tests/one_bench.h"
 
 static tn_tensor *counting(tn_session *s, int ndim, const int64_t *shape)
@@ -153,9 +152,8 @@ static void check_map(const map *m, int where)
 
 TEST(coordinates)
 {
-    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         for (int where = 0; where <= B.n; where++) check_map(&maps[i], where);
-    }
 }
 
 /* ---- slices, as Python's range(5)[start:end:step] ---- */
@@ -244,10 +242,9 @@ TEST(overlapping_assignment)
         double v[9];
         assert_int_equal(tn_read(x, TN_F64, v, sizeof v), 0);
         const double want[9] = {6, 3, 0, 7, 4, 1, 8, 5, 2};
-        for (int i = 0; i < 9; i++) {
+        for (int i = 0; i < 9; i++)
             if (v[i] != want[i])
                 fail_msg("%s: element %d is %g, expected %g", name_at(where), i, v[i], want[i]);
-        }
         tn_free(x);
     }
 }

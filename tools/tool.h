@@ -1,8 +1,7 @@
 /* tool.h - what the files of the program `tensor` share. Its commands are a table in tensor.c; arrays.c opens
  * files of numbers and inspect.c, compare.c and convert.c work on them, cache.c looks at compiled kernels,
  * program.c at what a program of the library does, doctor.c at the machine. It takes the library's own
- * readers (nn/nn.h) and kernel cache, so that each format is known in one place. Read first: tensor.c.
- */
+ * readers (nn/nn.h) and kernel cache, so that each format is known in one place. Read first: tensor.c. */
 #ifndef TOOL_H
 #define TOOL_H
 

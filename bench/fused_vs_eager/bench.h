@@ -11,8 +11,7 @@
  *   inside.c     a look into a session's last plan
  *   yardstick.c  kernels by hand, with yard_norm.c and yard_pool.c
  *
- * Read first: struct fusion, then measure_case in case.c.
- */
+ * Read first: struct fusion, then measure_case in case.c. */
 #ifndef BENCH_H
 #define BENCH_H
 

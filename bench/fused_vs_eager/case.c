@@ -5,8 +5,7 @@
  * may serve both directions: backward is the whole step less a step of forward and loss alone, in time,
  * kernels and bytes, for both modes; read it together with the row of the whole step.
  *
- * Both modes read the same host memory. Start with measure_case.
- */
+ * Both modes read the same host memory. Start with measure_case. */
 #include <math.h>
 
 #include "case.h"

@@ -2,8 +2,7 @@
  *
  *   case.c     runs and figures: read it first
  *   setup.c    sessions, inputs in host memory, the copy, the kernel by hand
- *   compare.c  whether both modes and the kernel by hand compute the same
- */
+ *   compare.c  whether both modes and the kernel by hand compute the same */
 #ifndef CASE_H
 #define CASE_H
 

@@ -11,8 +11,7 @@
  * hand-written kernel alternate in one process; times are medians over rounds in which the machine did
  * nothing else. It ends with a table of the models. What the columns mean: docs/benchmarks.md.
  *
- * Read bench.h first.
- */
+ * Read bench.h first. */
 #include <stdlib.h>
 #include <string.h>
 

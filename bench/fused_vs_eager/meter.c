@@ -3,8 +3,7 @@
  * A round runs every variant several times, in an order that turns round by round, and lasts at least 0.3 s:
  * the system counts processor time in hundredths. A round in which other processes took over 5 % of the
  * machine's processor time (/proc/stat, less our own) does not count. Where too few are left, the best single
- * times of all rounds have to do, as a disturbance only ever adds to a time. Start with meter.
- */
+ * times of all rounds have to do, as a disturbance only ever adds to a time. Start with meter. */
 #include <sys/resource.h>
 #include <unistd.h>
 

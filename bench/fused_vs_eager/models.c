@@ -8,8 +8,7 @@
  *                thread: the time from the first operator to the loss, over the operators called; and the
  *                whole step, with planning looked up, launches and what the kernels do take: an upper bound
  *
- * Start with measure_model.
- */
+ * Start with measure_model. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -3,8 +3,7 @@
  * Row norms: a row is read into the first cache, its statistics follow, then what is written; gradients of
  * weight and bias are summed by each worker for itself. Channel norms take a pass over all rows for the
  * statistics, one for two more sums in the whole step, and a last one that writes. eps is 1e-5. Start with
- * layer_row.
- */
+ * layer_row. */
 #include <math.h>
 
 #include "yard_norm.h"

@@ -94,10 +94,9 @@ void yard_run(yard *y, yard_part *fn, int64_t items)
     pthread_cond_broadcast(&p->wake);
     pthread_mutex_unlock(&p->lock);
     work(p, 0);
-    for (int spin = 0; atomic_load(&p->busy); spin++) {
+    for (int spin = 0; atomic_load(&p->busy); spin++)
         if (spin < 2000)
             relax();
         else
             sched_yield();
-    }
 }

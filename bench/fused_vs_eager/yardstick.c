@@ -2,8 +2,7 @@
  *
  * Each kernel is a function of a range of rows (yard_part) and a function that runs it by all threads and
  * adds up what the threads found. Rows are short enough for the first cache, so that a kernel reads a row
- * several times and memory once. Start with chain_forward and chain_step.
- */
+ * several times and memory once. Start with chain_forward and chain_step. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,7 @@
  * speeds are measured here and now. A launch that is faster - a convolution by Winograd's tiles multiplies
  * less than its definition says, and what the caches hold is read sooner - is its own floor.
  *
- * Start with zoo_floor.
- */
+ * Start with zoo_floor. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,8 +6,7 @@
  *   build/zoo vit --save FILE --serve           for bench/zoo.py: weights and inputs go to FILE, then each
  * line on stdin, "check N", "steps N", "peak" or "floor", is answered by one of numbers
  *
- * Read zoo.h first, then make and step here.
- */
+ * Read zoo.h first, then make and step here. */
 #include <stdlib.h>
 #include <string.h>
 

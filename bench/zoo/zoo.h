@@ -8,8 +8,7 @@
  * bench/zoo_models.py has the same models for PyTorch and JAX, layer by layer in the same order: the n-th
  * layer that a model uses is named "n" in both, and that is how they get the same weights.
  *
- * Read first: struct net, then a model in images.c.
- */
+ * Read first: struct net, then a model in images.c. */
 #ifndef ZOO_H
 #define ZOO_H
 

@@ -4,8 +4,7 @@
  *   make -C examples/link_me                         with what pkg-config says
  *   cmake -S examples/link_me -B BUILD && cmake --build BUILD      with find_package(libtensor)
  *
- * It prints "y = 2.0 x - 1.0".
- */
+ * It prints "y = 2.0 x - 1.0". */
 #include <tensor_nn.h>
 
 int main(void)

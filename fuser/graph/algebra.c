@@ -11,8 +11,7 @@
  *
  * Rows of constants alone are worked out in f64 and rounded once, where that is what a kernel would get.
  *
- * Start with fu_algebra.
- */
+ * Start with fu_algebra. */
 #include <math.h>
 #include <string.h>
 

@@ -9,8 +9,7 @@
  * does not want to keep. So two nodes, one of each pass, become one only where the value is much smaller
  * than its operands, or a library computes it (worth_keeping).
  *
- * Start with fu_common.
- */
+ * Start with fu_common. */
 #include <string.h>
 
 #include "../../src/core/hash.h"

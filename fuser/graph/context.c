@@ -1,6 +1,5 @@
 /* context.c - what all passes ask of a build and note in it: which value stands for a tensor, where it lies,
- * what must have run before a node, why an edge was cut, and the error. Start with fu_value_of.
- */
+ * what must have run before a node, why an edge was cut, and the error. Start with fu_value_of. */
 #include "../../src/core/build.h"
 #include "graph.h"
 

@@ -12,8 +12,7 @@
  *
  * A node that is written into another's memory says where (fu_node.into, with an offset and a stride for each
  * of its axes); the copy that is spared keeps its place in the order and becomes no kernel (FU_NOTHING). The
- * producer's value must have no other reader. Start with fu_fold.
- */
+ * producer's value must have no other reader. Start with fu_fold. */
 #include <string.h>
 
 #include "graph.h"

@@ -12,8 +12,7 @@
  *   groups.c    what a group is, once there are some
  *   verify_graph.c   what later passes may take for granted of all this
  *
- * Knows no loops, no text and no device. Read first: fu_node.
- */
+ * Knows no loops, no text and no device. Read first: fu_node. */
 #ifndef TN_FUSER_GRAPH_H
 #define TN_FUSER_GRAPH_H
 

@@ -1,7 +1,6 @@
 /* groups.c - what a group is: which one a node belongs to, who waits for it, which of its values others read.
  * Groups are numbers into fu_ctx.group; one that has been merged stays there, dead, and says into which.
- * Start with fu_group_of.
- */
+ * Start with fu_group_of. */
 #include "graph.h"
 
 int fu_alive(const fu_ctx *c, int g)

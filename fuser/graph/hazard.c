@@ -10,8 +10,7 @@
  *                      one after, and of the writers of a piece to each other
  *   fu_reads           whether an operand looks into memory that a writer overwrites, before or after it
  *
- * Within one kernel a writer may overwrite only what the kernel has read at the same element: program.c.
- */
+ * Within one kernel a writer may overwrite only what the kernel has read at the same element: program.c. */
 #include <stdlib.h>
 
 #include "graph.h"

@@ -15,8 +15,7 @@
  * A function of the user's that fails assigns nothing either: assignments wait for it in the same way.
  *
  * This file lists what is looked up, and orders assignments behind it; loops/lookahead.c decides which of the
- * three it is, and text/checks.c writes the kernels of those ahead. Start with fu_list_lookups.
- */
+ * three it is, and text/checks.c writes the kernels of those ahead. Start with fu_list_lookups. */
 #include "graph.h"
 
 #include "../../src/core/hash.h"

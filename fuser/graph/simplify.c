@@ -14,8 +14,7 @@
  *
  * Beside that it marks what must have the same bits wherever it is made (find_strict).
  *
- * Start with fu_simplify.
- */
+ * Start with fu_simplify. */
 #include "graph.h"
 
 #include <string.h>
@@ -189,8 +188,7 @@ static bool of_extreme(const fu_ctx *c, int i, int k)
  *
  * So is what is widened to f32, as norms and losses do where they begin: forward takes the mean of values
  * that it has just made, backward the differences from that mean of values from memory, which nearly cancel.
- * And whoever casts to 16 bits and back wants the rounding.
- */
+ * And whoever casts to 16 bits and back wants the rounding. */
 static void find_strict(fu_ctx *c)
 {
     for (int i = 0; i < c->n_node; i++) {

@@ -12,8 +12,7 @@
  * be read at any time, and so waits for no other group. Where loss and gradients are not one kernel in the
  * end, the sum is merged into the loss's group again.
  *
- * Start with fu_early_sum, then fu_settle_early.
- */
+ * Start with fu_early_sum, then fu_settle_early. */
 #include "group.h"
 
 #include <string.h>

@@ -4,8 +4,7 @@
  * producers, then those that read the same memory, whenever the union is legal: no other group stands
  * between the two, and domain.c, program.c and schedule.c can make one kernel of it. Every refusal along an
  * edge is kept with its reason. Then values are computed again by their readers (recompute.c), and readers of
- * convolutions and products join those (tiles.c). Start with fu_group_all, then fu_merge.
- */
+ * convolutions and products join those (tiles.c). Start with fu_group_all, then fu_merge. */
 #include "group.h"
 
 #include <string.h>

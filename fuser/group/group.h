@@ -1,8 +1,7 @@
 /* group.h - what the parts of grouping share: group.c joins groups, recompute.c has values computed again by
  * the groups that read them, early.c makes sums early that gradients wait for, tiles.c gives readers to
  * the kernels of convolutions and products. Groups are numbers into fu_ctx.group; one that has been merged
- * stays there, dead. Read first: fu_merge.
- */
+ * stays there, dead. Read first: fu_merge. */
 #ifndef TN_FUSER_GROUP_H
 #define TN_FUSER_GROUP_H
 

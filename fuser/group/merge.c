@@ -1,7 +1,6 @@
 /* merge.c - two groups become one, where no other stands between them, where one kernel can compute both, and
  * where that costs nothing: values that only gradients need are not computed in the forward pass, and a
- * product stays the library's where the library is faster. Start with fu_merge.
- */
+ * product stays the library's where the library is faster. Start with fu_merge. */
 #include "../loops/cost.h"
 #include "../loops/tile.h"
 #include "group.h"

@@ -10,8 +10,7 @@
  *             a     x     y?    AB    y?    z      y goes before AB if B needs it, and behind it if not
  *
  * Ranks hold as long as groups are only merged. Whoever changes them otherwise says so (fu_unrank), and they
- * are worked out anew when they are next asked for. Start with fu_between.
- */
+ * are worked out anew when they are next asked for. Start with fu_between. */
 #include "group.h"
 
 #include <string.h>
@@ -75,8 +74,7 @@ bool fu_rank(fu_ctx *c)
 }
 
 /* Marks what `from` needs above rank `low`: *marked groups. Whether it needs the group there, through another
- * one.
- */
+ * one. */
 static bool needs(fu_ctx *c, int from, int low, int *marked)
 {
     int n = 0;

@@ -4,8 +4,7 @@
  * others themselves, where its operands are in memory anyway and the arithmetic is predicted to cost less
  * than the traffic. `again` collects the nodes that such a reader takes in: the value, and below it whatever
  * is not in memory. The readers change all together or not at all. Convolutions with a kernel of our own are
- * asked last (tile.c): they compute their image as they load it. Start with compute_again, then worth.
- */
+ * asked last (tile.c): they compute their image as they load it. Start with compute_again, then worth. */
 #include "../loops/cost.h"
 #include "group.h"
 #include "../loops/tile.h"

@@ -3,8 +3,7 @@
  * The kernel of a TILE group hands over each element of its product before anything is stored. A group that
  * reads the product joins it as a whole, or, where it also reduces, is cut in two and the part before its
  * reductions joins. A product is the library's until then, and stays so where no reader makes our own kernel
- * the faster one. Runs last, when all other groups are what they will be. Start with fu_join_tiles.
- */
+ * the faster one. Runs last, when all other groups are what they will be. Start with fu_join_tiles. */
 #include "group.h"
 
 #include <string.h>
@@ -29,9 +28,8 @@ static int next_reader(const fu_ctx *c, int g, int last)
 /* Refusals along the edges from group a to group b are for this reason. */
 static void say_why(fu_ctx *c, int a, int b, tn_cut_reason why)
 {
-    TN_EACH(cut, c->plan->cut, c->plan->n_cut) {
+    TN_EACH(cut, c->plan->cut, c->plan->n_cut)
         if (fu_group_of(c, cut->from) == a && fu_group_of(c, cut->to) == b) cut->reason = why;
-    }
 }
 
 /* Bytes that group g reads and writes, each value once. */

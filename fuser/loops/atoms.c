@@ -3,8 +3,7 @@
  * Domains are cut into as many atoms as any node tells apart. What all loads, stores and reductions walk in
  * one stride becomes one atom again, and the atom along which most memory lies contiguous is made the last
  * one, the vector's. Whatever moves atoms moves the masks and strides of all values and stores with them.
- * Start with fu_merge_atoms.
- */
+ * Start with fu_merge_atoms. */
 #include "schedule.h"
 
 #include <string.h>
@@ -90,10 +89,9 @@ static bool mergeable(const fu_prog *p, int a)
             ((v->space >> a & 1) != (v->space >> b & 1) || (v->reduces >> a & 1) != (v->reduces >> b & 1)))
             return false;
     }
-    TN_EACH(s, p->store, p->n_store) {
+    TN_EACH(s, p->store, p->n_store)
         if ((s->dom >> a & 1) != (s->dom >> b & 1) || s->stride[a] != s->stride[b] * p->extent[b])
             return false;
-    }
     return true;
 }
 
@@ -179,9 +177,8 @@ static bool may_fold(const fu_prog *p, int a)
             (strided(v) && !foldable(p, v->stride, a, v->kind == FU_LOAD && !v->n_arg)))
             return false;
     }
-    TN_EACH(s, p->store, p->n_store) {
+    TN_EACH(s, p->store, p->n_store)
         if (!(s->dom >> a & 1) || !foldable(p, s->stride, a, s->mask < 0)) return false;
-    }
     return apart || (width % lanes && width < VECTORS * lanes);
 }
 

@@ -12,8 +12,7 @@
  *                product at the rate of products of its size
  *
  * Bytes and distances follow from the plan, memory in the arena by its offsets. What is predicted decides
- * nothing here; group.c asks the functions at the end. Start with tn_plan_predict.
- */
+ * nothing here; group.c asks the functions at the end. Start with tn_plan_predict. */
 #include "cost.h"
 
 #include <stdlib.h>

@@ -10,8 +10,7 @@
  *     cross_entropy          loss: row        its mean: cross, one sum
  *     mean(softmax(x)^2)     x: row           the sum of everything: that of the rows' sums
  *
- * Start with fu_cross_sets, then fu_cross_schedule.
- */
+ * Start with fu_cross_sets, then fu_cross_schedule. */
 #include "schedule.h"
 
 #include <string.h>
@@ -50,10 +49,9 @@ static void share_row(fu_prog *p, int i)
 static void sum_by_rows(fu_prog *p)
 {
     uint32_t all = fu_bit(p->n_atom) - 1, row = 0;
-    TN_EACH(v, p->value, p->n_value) {
+    TN_EACH(v, p->value, p->n_value)
         if (v->kind == FU_REDUCE && v->space == all && v->reduces != all && v->reduces >> fu_vec(p) & 1)
             row = v->reduces;
-    }
     for (int i = 0; i < p->n_value && row && p->n_value < FU_MAX_VALUES; i++) {
         if (p->value[i].kind != FU_REDUCE || p->value[i].reduces != all || p->value[i].op != TN_OP_reduce_sum)
             continue;

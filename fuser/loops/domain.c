@@ -7,8 +7,7 @@
  * later expand where to put it back. Behind a pad stands a part of the pad's axis, behind a flip the axis
  * read backwards: such axes are handed on whole.
  *
- * Start with fu_domain_build, then pass_edge.
- */
+ * Start with fu_domain_build, then pass_edge. */
 #include "loops.h"
 
 #include <string.h>
@@ -521,12 +520,11 @@ tn_cut_reason fu_domain_build(const fu_ctx *c, fu_domain *d, int n, const int *m
         d->member = member;
         int seed = -1, skipped = 0;
         if (pass) find_sliced(c, d, sliced);
-        for (int m = 0; m < n; m++) {
+        for (int m = 0; m < n; m++)
             if (pass && sliced[m])
                 skipped++;
             else if (seed < 0 || space_size(c, member[m]) > space_size(c, member[seed]))
                 seed = m;
-        }
         if (pass && (!skipped || seed < 0)) return why;
         tn_cut_reason first = why;
         if (!(why = build_from(c, d, seed))) return why;

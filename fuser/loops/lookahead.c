@@ -1,7 +1,6 @@
 /* lookahead.c - indices that are computed from memory that is there before the run, and the programs that
  * look them through before anything is assigned (graph/lookups.c says why). Also the program of a dense copy.
- * Start with fu_order_lookups.
- */
+ * Start with fu_order_lookups. */
 #include "loops.h"
 
 #include <string.h>

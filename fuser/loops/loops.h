@@ -22,8 +22,7 @@
  *   cost.c      how long all this takes, by the target profile
  *   verify_program.c   what the text may take for granted
  *
- * Read first: fu_prog.
- */
+ * Read first: fu_prog. */
 #ifndef TN_FUSER_LOOPS_H
 #define TN_FUSER_LOOPS_H
 

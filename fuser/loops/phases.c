@@ -3,8 +3,7 @@
  *
  * A value that depends on a finished reduction belongs to a later phase than that reduction's. What several
  * phases use is computed anew in each, or, where that costs more than memory that is near at hand, computed
- * once and kept. What single values cost stands here too. Start with fu_set_phases, then fu_choose_stash.
- */
+ * once and kept. What single values cost stands here too. Start with fu_set_phases, then fu_choose_stash. */
 #include "schedule.h"
 
 bool fu_full(const fu_prog *p, const fu_value *v)

@@ -1,7 +1,6 @@
 /* program_check.c - what a loop program may not do: run a kind of node over parts of axes that wants them
  * whole, overwrite what the group still reads, or want more of memory than a kernel has names for. Each is
- * asked while program.c builds, or once it has. Start with fu_overwrites.
- */
+ * asked while program.c builds, or once it has. Start with fu_overwrites. */
 #include "loops.h"
 
 #include <string.h>

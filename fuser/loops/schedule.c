@@ -9,8 +9,7 @@
  * order. Everything here follows from shapes alone, so results do not depend on the number of threads.
  *
  * atoms.c and phases.c have the steps that all schedules share; what is left to decide once the phases are
- * known differs: for a CPU here, for a GPU in schedule_cuda.c. Start with fu_schedule.
- */
+ * known differs: for a CPU here, for a GPU in schedule_cuda.c. Start with fu_schedule. */
 #include "schedule.h"
 
 #include <string.h>
@@ -167,9 +166,8 @@ static void choose_unroll(fu_prog *p)
 static int64_t touched(const fu_prog *p)
 {
     int64_t bytes = 0;
-    TN_EACH(v, p->value, p->n_value) {
+    TN_EACH(v, p->value, p->n_value)
         if (v->kind == FU_LOAD) bytes += fu_count(p, v->vary) * (int64_t)tn_dtype_size(v->dtype);
-    }
     for (int i = 0; i < p->n_store; i++)
         bytes += fu_count(p, p->store[i].dom) * (int64_t)tn_dtype_size(p->store[i].dtype);
     return bytes;
@@ -281,9 +279,8 @@ static tn_cut_reason schedule_cpu(fu_prog *p)
     choose_unroll(p);
     /* accumulators are arrays over the tile, whatever they add up: what uses them changes along it too */
     if (p->form == FU_COLUMN)
-        TN_EACH(v, p->value, p->n_value) {
+        TN_EACH(v, p->value, p->n_value)
             for (int k = 0; k < v->n_arg && v->kind != FU_REDUCE; k++) v->vary |= p->value[v->arg[k]].vary;
-        }
     return TN_CUT_NONE;
 }
 

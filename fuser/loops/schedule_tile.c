@@ -3,8 +3,7 @@
  * That kernel owns the loops: it walks rows and columns of the product and hands over each element, or, for
  * what follows from statistics, each column. So there are no items, parts or threads to decide: the program's
  * atoms have to be those of the product, in its order, the columns as the last one. Start with
- * fu_schedule_tile.
- */
+ * fu_schedule_tile. */
 #include "schedule.h"
 #include "tile.h"
 

@@ -4,8 +4,7 @@
  * over what is kept beside them, reduces the lines in order, and computes and stores what the first could not
  * know. Its atoms: the parts, then the kept ones of the first - of a split reduction all that are not
  * reduced; of cross reductions those of a row, for what has a sum for each of its elements, and none for what
- * is one sum: where there are both, two programs finish. Start with fu_second_stage.
- */
+ * is one sum: where there are both, two programs finish. Start with fu_second_stage. */
 #include "schedule.h"
 
 #include <string.h>

@@ -24,8 +24,7 @@
  * What joins is decided by the tile that the model chooses, also where another one has been found faster by
  * running it (tn_target.tuned): how a kernel is cut then changes nothing else of the plan.
  *
- * Start with fu_tile_mark, then fu_tile_try.
- */
+ * Start with fu_tile_mark, then fu_tile_try. */
 #include "tile.h"
 
 #include "conv_tile.h"
@@ -530,11 +529,10 @@ static tn_cut_reason before_program(fu_ctx *c, const fu_candidate *cand, fu_tile
     if (!why)
         why = fu_schedule_tile(c->prog3, image->shape[image->ndim - 1], forward ? tile->vec_a : tile->vec_b);
     if (why) return why;
-    TN_EACH(v, c->prog3->value, c->prog3->n_value) {
+    TN_EACH(v, c->prog3->value, c->prog3->n_value)
         if (v->kind == FU_GIVEN && c->prog3->n_store == 1 &&
             !memcmp(v->stride, c->prog3->store[0].stride, sizeof v->stride))
             return TN_CUT_NONE;
-    }
     return TN_CUT_TILE;
 }
 

@@ -7,8 +7,7 @@
  *   each    computed for each element as the product is handed over: bias, activation, residual, dropout
  *   last    computed for each column when all of it is done, from its statistics: running ones, 1 / deviation
  *   within  what the statistics take the place of: differences from a value of the column, and their squares
- * A reduction that statistics give is a node with `statistic` set, and counts among the last ones.
- */
+ * A reduction that statistics give is a node with `statistic` set, and counts among the last ones. */
 #ifndef TN_TILE_H
 #define TN_TILE_H
 

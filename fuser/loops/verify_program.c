@@ -7,8 +7,7 @@
  *   phases   nothing is computed before the reductions it reads are over; memory that is overwritten is read
  *            at the same element, and by then
  *
- * Start with fu_verify_program.
- */
+ * Start with fu_verify_program. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,8 +3,7 @@
  * A processor brings by itself what is read from end to end, but it stops at the end of a page and looks only
  * so far; a row that is walked several times leaves the memory idle meanwhile. So the phase that computes
  * longest asks for the next row, and a copy of picked rows for the next one picked. Start with
- * fu_prefetch_next.
- */
+ * fu_prefetch_next. */
 #include "nest.h"
 
 static int phase_work(const fu_prog *p, int phase)

@@ -6,8 +6,7 @@
  * (batch, head, row), of the mask (and column), of o, go, dq, dk, dv; how many blocks share a block's
  * queries. lse is [batch, heads, tq]
  *
- * Read first: fu_attention_pays, then fu_emit_attention in attention.c.
- */
+ * Read first: fu_attention_pays, then fu_emit_attention in attention.c. */
 #ifndef TN_FUSER_ATTENTION_H
 #define TN_FUSER_ATTENTION_H
 

@@ -1,6 +1,5 @@
 /* checks.c - the kernels that look indices through before anything is assigned (graph/lookups.c), where no
- * other kernel does so in time. Start with fu_emit_checks.
- */
+ * other kernel does so in time. Start with fu_emit_checks. */
 #include "text.h"
 
 #include <stdio.h>

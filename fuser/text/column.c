@@ -26,8 +26,7 @@
  *
  * Between two phases a loop over the tile computes what later phases need of finished reductions.
  *
- * Start with fu_nest_column.
- */
+ * Start with fu_nest_column. */
 #include "nest.h"
 
 #include <stdio.h>

@@ -17,8 +17,7 @@
  *         }
  *     }
  *
- * Start with fu_find_cuts, then fu_known.
- */
+ * Start with fu_find_cuts, then fu_known. */
 #include "nest.h"
 
 /* n / by, rounded up; by > 0. */

@@ -5,8 +5,7 @@
  * its last bit, nothing would equal the maximum of its own row, and the gradient of the maximum be 0 / 0. So
  * compilers are told to leave it (-ffp-contract=off, --fmad=false): an elementwise value has the same bits
  * whichever kernel makes it, fused or not. What is left are the accumulators of reductions, where it saves
- * most, and which are rounded by the order of their loop anyway.
- */
+ * most, and which are rounded by the order of their loop anyway. */
 #include "value.h"
 
 static bool is_product(const fu_value *v)

@@ -14,8 +14,7 @@
  * A split reduction is one kernel of two functions: the second is its finish, which the device runs when all
  * items of the first are done, and combines the parts in their order.
  *
- * Start with fu_emit, then emit_kernel and write_item.
- */
+ * Start with fu_emit, then emit_kernel and write_item. */
 #include "cuda.h"
 
 #include <stdio.h>

@@ -15,8 +15,7 @@
  *         tn_stream(silu + i0 * 65536 + v0 + c, silu_piece, 64 * 4);
  *     }
  *
- * Start with fu_write_body, then fu_plain_loop.
- */
+ * Start with fu_write_body, then fu_plain_loop. */
 #include "nest.h"
 
 #include <stdio.h>

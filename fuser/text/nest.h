@@ -9,8 +9,7 @@
  *   random.c     random bits for it
  *   ahead.c      lines of memory that are asked for early
  *   cuts.c       a nest once for each stretch between borders
- *   spread.c     exponentials of how far elements lie below their row's largest
- */
+ *   spread.c     exponentials of how far elements lie below their row's largest */
 #ifndef TN_EMIT_NEST_H
 #define TN_EMIT_NEST_H
 

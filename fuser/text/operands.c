@@ -1,7 +1,6 @@
 /* operands.c - what a kernel reads and writes: which buffers its programs need, under which names, and how
  * many bytes that comes to. A kernel has one program, or more where it has a finish; each is turned to in
- * turn. Start with fu_turn_to.
- */
+ * turn. Start with fu_turn_to. */
 #include "../loops/cost.h"
 #include "nest.h"
 

@@ -16,8 +16,7 @@
  * is then a block of FU_BLOCK lines by FU_BLOCK_TILE elements, and the operand is first read along its own
  * lines into a tile on the stack, turned (tn_turn where elements are of 4 bytes).
  *
- * Start with fu_nest_pointwise.
- */
+ * Start with fu_nest_pointwise. */
 #include "nest.h"
 
 #include <stdio.h>

@@ -17,8 +17,7 @@
  *         }
  *     }
  *
- * The step's buffers are A, B, none, and then the kernel's own. Start with fu_emit_product.
- */
+ * The step's buffers are A, B, none, and then the kernel's own. Start with fu_emit_product. */
 #include "../loops/tile.h"
 #include "nest.h"
 

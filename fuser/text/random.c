@@ -3,8 +3,7 @@
  * A block of Philox serves four elements, and eight or sixteen blocks are made side by side, so that bits are
  * not made where an element asks for them. Where the loop goes piece by piece, they are made piece by piece
  * too: making those of a row takes longer than reading and writing it, and the memory would be idle
- * meanwhile. Read first: fu_fill_random.
- */
+ * meanwhile. Read first: fu_fill_random. */
 #include "nest.h"
 
 #include <string.h>

@@ -1,6 +1,5 @@
 /* raw.c - what every kernel uses whose loops are written out by hand: operands, coordinates, and dense copies
- * of what such a kernel cannot read where it lies. Start with fu_raw_open.
- */
+ * of what such a kernel cannot read where it lies. Start with fu_raw_open. */
 #include "raw.h"
 #include "cuda.h"
 

@@ -20,8 +20,7 @@
  *         ...                                                   phase 2: the stores
  *     }
  *
- * Start with fu_nest_row.
- */
+ * Start with fu_nest_row. */
 #include "nest.h"
 
 #include <stdio.h>
@@ -209,9 +208,8 @@ static void flush_lanes(fu_em *e, int phase)
 
 static void declare_flushed(fu_em *e, int phase)
 {
-    TN_EACH(v, e->p->value, e->p->n_value) {
+    TN_EACH(v, e->p->value, e->p->n_value)
         if (fu_reduced_in(v, phase) && flushes(e->p, v)) fu_declare(e, v, "lane", e->p->lanes);
-    }
 }
 
 /* ---- one phase ---- */

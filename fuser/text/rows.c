@@ -1,6 +1,5 @@
 /* rows.c - an assignment of some lines of its target: an item takes its part of all lines, one after the
- * other, so that of a line that is named twice the last one stays. Start with fu_emit_rows.
- */
+ * other, so that of a line that is named twice the last one stays. Start with fu_emit_rows. */
 #include "raw.h"
 
 #include <stdio.h>

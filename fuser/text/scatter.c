@@ -6,8 +6,7 @@
  *                   list what falls into the range, in order; then they add one line of the source after the
  *                   other, each its own places; where the index is long it is sorted (scatter_cuda.c)
  *
- * Sums of f16 and bf16 are made in scratch of f32. Start with fu_emit_scatter.
- */
+ * Sums of f16 and bf16 are made in scratch of f32. Start with fu_emit_scatter. */
 #include "raw.h"
 
 #include <stdio.h>

@@ -5,8 +5,7 @@
  * comes before it takes its place. Then the heap is emptied from the end CUDA C  a thread for each element
  * counts those that come before it
  *
- * Start with fu_emit_sort.
- */
+ * Start with fu_emit_sort. */
 #include "raw.h"
 
 #include <stdio.h>

@@ -11,8 +11,7 @@
  *     const bool max_low = max_least[0] - max >= TN_EXP_LEAST;
  *     if (max_low) { ... tn_exp_low_f32(sub) ... } else { ... tn_exp(sub) ... }
  *
- * Both forms give the same bits. Start with fu_low_top, then fu_low_condition.
- */
+ * Both forms give the same bits. Start with fu_low_top, then fu_low_condition. */
 #include "nest.h"
 
 #include <stdio.h>

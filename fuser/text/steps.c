@@ -1,6 +1,5 @@
 /* steps.c - the steps of a plan as they are written: each has operands by slot, and its kernel a name and a
- * text. Start with fu_step_new.
- */
+ * text. Start with fu_step_new. */
 #include "text.h"
 
 #include <stdio.h>

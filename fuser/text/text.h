@@ -10,8 +10,7 @@
  *   raw.h       kernels that are no loop program: windows, scatters, scans
  *   attention.c, cuda_tile.c   kernels whose text is written by hand, and what is put into it
  *
- * Read first: fu_emit in kernel.c.
- */
+ * Read first: fu_emit in kernel.c. */
 #ifndef TN_FUSER_TEXT_H
 #define TN_FUSER_TEXT_H
 

@@ -19,8 +19,7 @@
  *         }
  *     }
  *
- * Start with fu_emit_window.
- */
+ * Start with fu_emit_window. */
 #include "../loops/tile.h"
 #include "raw.h"
 

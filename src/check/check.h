@@ -6,8 +6,7 @@
  *   require.c        tn_require_fused
  *   debug.c          TENSOR_DEBUG and TENSOR_DUMP, which only tell
  *
- * Read first: tn_check_open.
- */
+ * Read first: tn_check_open. */
 #ifndef TN_CHECK_ROOM_H
 #define TN_CHECK_ROOM_H
 

@@ -7,8 +7,7 @@
  * remembered in words. An infinity alone says little, as masks are made of them, so nothing is said before
  * the loss is asked.
  *
- * Start with tn_finite_after.
- */
+ * Start with tn_finite_after. */
 #include <math.h>
 #include <string.h>
 

@@ -7,8 +7,7 @@
  *               FOLDER          a file for each plan, and one for each kernel
  *
  * Sources are dumped with the lines of the program they come from in front; what is compiled has no such
- * lines, so that moving a call in the program compiles nothing anew. Start with show_plan.
- */
+ * lines, so that moving a call in the program compiles nothing anew. Start with show_plan. */
 #include "check.h"
 #include "../core/print.h"
 

@@ -1,6 +1,5 @@
 /* require.c - tn_require_fused: what is recorded between the two calls becomes one kernel in each
- * direction, or the step fails before anything of it runs. Start with check_required.
- */
+ * direction, or the step fails before anything of it runs. Start with check_required. */
 #include "../../include/tensor_extend.h"
 #include "check.h"
 

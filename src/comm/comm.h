@@ -8,8 +8,7 @@
  * longer than `timeout`, is an error of all others, and after one nothing more can be sent. One thread at a
  * time may call.
  *
- * Read first: tn_comm_op. The other side is mpi/mpi.c; who calls is src/runtime/ranks.c.
- */
+ * Read first: tn_comm_op. The other side is mpi/mpi.c; who calls is src/runtime/ranks.c. */
 #ifndef TN_COMM_H
 #define TN_COMM_H
 

@@ -1,6 +1,5 @@
 /* nccl.c - what ranks do together on GPUs: calls of NCCL on the device's second stream. Start with
- * tn_nccl_open, then launch.
- */
+ * tn_nccl_open, then launch. */
 #include "nccl.h"
 
 #include "../core/alloc.h"

@@ -2,8 +2,7 @@
  * names, else libnccl.so.2 where the system's loader looks. What is used of it stands here and in nccl.def;
  * tests/test_cuda_api.c compares it with NCCL's own header where that is installed.
  *
- * Read first: tn_nccl_open.
- */
+ * Read first: tn_nccl_open. */
 #ifndef TN_NCCL_H
 #define TN_NCCL_H
 

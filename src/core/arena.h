@@ -1,8 +1,7 @@
 /* arena.h - the two kinds of memory a step uses up and gives back at once.
  *
  *   tn_arena   bump allocation in chunks, forgotten whole by tn_arena_reset (chunks are kept)
- *   tn_slots   equal-sized aligned slots, first in first out, so that a slot is reused as late as possible
- */
+ *   tn_slots   equal-sized aligned slots, first in first out, so that a slot is reused as late as possible */
 #ifndef TN_ARENA_H
 #define TN_ARENA_H
 

@@ -62,14 +62,13 @@ tn_dtype tn_common_dtype(int n, tn_tensor *const *x)
 {
     int axes = -1, none = -1;
     bool weak_float = false, weak_int = false;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         if (!is_weak(x[i]))
             *(x[i]->ndim ? &axes : &none) = join(x[i]->ndim ? axes : none, x[i]);
         else if (x[i]->attr->number.is_int)
             weak_int = true;
         else
             weak_float = true;
-    }
     int d = axes < 0 || (none >= 0 && category(none) > category(axes)) ? none : axes;
     if (d < 0) return weak_float ? TN_F32 : TN_I64;
     if (weak_float && category(d) < 2) return TN_F32;

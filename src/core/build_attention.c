@@ -3,8 +3,7 @@
  *   q, k, v, scale, mask if attr.mask, keep and chance if attr.keep; of a gradient then o, lse, go
  *
  * A kernel makes several of them at once where their operands are the same (fuser/text/attention.c). Start
- * with tn_mk_attention.
- */
+ * with tn_mk_attention. */
 #include <string.h>
 
 #include "build.h"

@@ -1,8 +1,7 @@
 /* build_view.c - views: nodes that move no data where strides can say it.
  *
  * A view's base is its input's base and its strides follow from the input's; only a reshape whose strides do
- * not merge, pad, concat and contiguous own memory. Start with strided, then tn_mk_reshape.
- */
+ * not merge, pad, concat and contiguous own memory. Start with strided, then tn_mk_reshape. */
 #include <string.h>
 
 #include "build.h"

@@ -76,12 +76,11 @@ void tn_convert(void *dst, tn_dtype to, const void *src, tn_dtype from, size_t n
         memcpy(dst, src, n * tn_dtype_size(to));
         return;
     }
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (whole(to) && whole(from))
             store_i64(dst, to, i, tn_load_i64(src, from, i));
         else if (whole(from) && to != TN_F64)
             store_f64(dst, to, i, (float)tn_load_i64(src, from, i)); /* rounded once */
         else
             store_f64(dst, to, i, tn_load_f64(src, from, i));
-    }
 }

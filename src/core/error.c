@@ -1,6 +1,5 @@
 /* error.c - the first error of a graph, in the name of the call that is open and with its line; and shapes as
- * text. Start with tn_error_set.
- */
+ * text. Start with tn_error_set. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* growing.h - text that grows as it is written: sources of kernels, plans in words, reports. Numbers are
  * written with a point in every locale (print.h). An error is kept until the text is done: what is written
- * after it is dropped, so that a writer need not look at each call's status.
- */
+ * after it is dropped, so that a writer need not look at each call's status. */
 #ifndef TN_GROWING_H
 #define TN_GROWING_H
 

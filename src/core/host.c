@@ -46,10 +46,9 @@ tn_tensor *tn_mk_host(const tn_host *h, int n, tn_tensor *const *x, const double
     if (ndim < 0 || ndim > TN_MAX_DIMS)
         return tn_error_set(g, TN_E_SHAPE, "its shape has %d axes, 0 to %d are possible", ndim, TN_MAX_DIMS);
     int64_t left = INT64_MAX / 8;
-    for (int i = 0; i < ndim; i++) {
+    for (int i = 0; i < ndim; i++)
         if (shape[i] < 0 || (shape[i] && (left /= shape[i]) == 0))
             return tn_error_set(g, TN_E_SHAPE, "its shape %s is none", TN_SHAPE_TEXT(ndim, shape));
-    }
     tn_tensor *t = tn_node_new(g, TN_OP_host, d, ndim, shape, n, x);
     tn_attr *a = t ? tn_node_attr(t) : NULL;
     if (!a) return NULL;

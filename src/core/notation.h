@@ -1,8 +1,7 @@
 /* notation.h - short names for rows of ops.def, so that formulas read as formulas: mul(g, sub(p, y)).
  *
  * Composites (src/ops) and backward rules (autograd/rules.c) are written in these. Rows that C has functions
- * of the same name for (exp, log, div, ...) are not among them.
- */
+ * of the same name for (exp, log, div, ...) are not among them. */
 #ifndef TN_NOTATION_H
 #define TN_NOTATION_H
 

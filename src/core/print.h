@@ -3,8 +3,7 @@
  * What the C library prints and reads goes by the locale that the host has set: in many, 0.5 is 0,5, which is
  * no number in a kernel, a checkpoint or a report. Every number with a fraction that becomes text or comes
  * from text goes through one of these. They set the calling thread's locale to C's while they run, and put
- * back what was there.
- */
+ * back what was there. */
 #ifndef TN_PRINT_H
 #define TN_PRINT_H
 

@@ -3,8 +3,7 @@
  * A value that is not among those accepted counts as not set, but that no session opens where TENSOR_DEVICE
  * or TENSOR_MODE would have to decide and means nothing. tn_open reads them with its log and says so there,
  * naming variable, value and what is accepted; a device, which may be opened without a session, reads them
- * again without a word. What a program says itself comes first, which is for the caller to see to.
- */
+ * again without a word. What a program says itself comes first, which is for the caller to see to. */
 #ifndef TN_SETTINGS_H
 #define TN_SETTINGS_H
 

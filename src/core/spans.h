@@ -2,8 +2,7 @@
  *
  * A search tree over first addresses, balanced by chance: a node stands above those of a smaller number that
  * is drawn from its id. Each subtree knows how far its memory reaches and which ids it has, so that what
- * cannot meet is not looked at. Start with tn_spans_meet.
- */
+ * cannot meet is not looked at. Start with tn_spans_meet. */
 #ifndef TN_SPANS_H
 #define TN_SPANS_H
 

@@ -1,6 +1,5 @@
 /* storage.c - memory: where a value lies, which nodes write to it or look into it, and how long it lives.
- * Start with tn_node_home and tn_graph_meet.
- */
+ * Start with tn_node_home and tn_graph_meet. */
 
 #include "../device/device.h"
 #include "alloc.h"

@@ -11,8 +11,7 @@
  * made. A link that belongs neither to the user, nor to root, nor to the owner of its folder is refused, as
  * the kernel does in /tmp.
  *
- * Read first: tn_whole_open.
- */
+ * Read first: tn_whole_open. */
 #ifndef TN_WHOLE_FILE_H
 #define TN_WHOLE_FILE_H
 

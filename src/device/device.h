@@ -5,8 +5,7 @@
  * one by one: ref/ref.h and cpu/builtin.h (tests/test_rooms.sh). Everything that can fail returns 0 or a
  * negative tn_status and writes one line into `err`.
  *
- * Read first: struct tn_device, then cpu/cpu.c which fills it.
- */
+ * Read first: struct tn_device, then cpu/cpu.c which fills it. */
 #ifndef TN_DEVICE_H
 #define TN_DEVICE_H
 
@@ -69,8 +68,7 @@ typedef struct tn_kernel_info {
  * pass of a CPU's pool, or a second launch of a GPU's. `threads` is the size of a block, 0 on a CPU; a GPU
  * runs ceil(n / chunk) blocks, the one with index b over the items from b * chunk on. `shared` is what each
  * of them has of dynamic shared memory, in bytes, up to the target's shared_most with what the kernel
- * declares; 0 on a CPU.
- */
+ * declares; 0 on a CPU. */
 typedef struct tn_grid {
     int64_t n, chunk;
     int64_t finish_n, finish_chunk;

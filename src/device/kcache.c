@@ -4,8 +4,7 @@
  * shared one is refused or cannot be written. No lock is taken: files appear whole by rename, and a reader
  * that finds a source without its object (another process removed it) has a miss, and so has one that finds
  * files that are links, of another user, or that others may write to. A folder that is removed while it is in
- * use is made again (tn_kcache_renew). Read first: tn_kcache_find, then tn_kcache_put.
- */
+ * use is made again (tn_kcache_renew). Read first: tn_kcache_find, then tn_kcache_put. */
 #include "kcache.h"
 
 #include "../core/alloc.h"

@@ -11,8 +11,7 @@
  * loader that knows libraries by path cannot mistake one for another. Everything is written under a temporary
  * name and renamed; what does not match its checksum is a miss. A folder that belongs to somebody else, or
  * that others may write to or exchange (folder.h), is refused: a private temporary one then serves until
- * close, with one line in the log. So it does where the folder cannot be written or the disk is full.
- */
+ * close, with one line in the log. So it does where the folder cannot be written or the disk is full. */
 #ifndef TN_KCACHE_H
 #define TN_KCACHE_H
 

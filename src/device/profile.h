@@ -12,8 +12,7 @@
  *                               and with streaming stores
  *   gemm 3.3e+07 210            a product of so many operations: GFLOP/s; conv likewise
  *
- * Every number is rounded to a grid of 10 %. Read first: struct tn_target_profile.
- */
+ * Every number is rounded to a grid of 10 %. Read first: struct tn_target_profile. */
 #ifndef TN_PROFILE_H
 #define TN_PROFILE_H
 

@@ -4,8 +4,7 @@
  *
  * What changes from step to step - random numbers drawn, powers of an optimizer's decay, the learning rate -
  * is a member, too, and kernels compute what follows from it, so that no call waits and a step can be
- * captured in a graph.
- */
+ * captured in a graph. */
 #include "export.h"
 
 #include <string.h>

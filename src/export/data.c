@@ -1,6 +1,5 @@
 /* data.c - what a file holds: the members of its struct, and its arrays, constants and first values. Start
- * with ex_put_members, then ex_put_arrays.
- */
+ * with ex_put_members, then ex_put_arrays. */
 #include "export.h"
 
 #include <math.h>

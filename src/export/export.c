@@ -3,8 +3,7 @@
  * output or an assignment needs, and written down at once (step.c); the memory it lies in is sorted into
  * regions, whose contents are read at the end.
  *
- * Start with tn_export_begin, then catch_segment.
- */
+ * Start with tn_export_begin, then catch_segment. */
 #include "export.h"
 
 #include "../../include/tensor_extend.h"

@@ -14,8 +14,7 @@
  *   cuda.c     the body of a model.cu: launches, and the kernels' texts; cuda_file.c: all around it
  *
  * Kernels come from the fuser (fuser/text) and memory from the planner (src/runtime/memory.c), as those of
- * any step do. Read first: tn_export_begin in export.c.
- */
+ * any step do. Read first: tn_export_begin in export.c. */
 #ifndef TN_EXPORT_H
 #define TN_EXPORT_H
 

@@ -1,6 +1,5 @@
 /* file.c - model.c and model.h as they stand: the opening with what there is, the struct, initial values, the
- * functions of step.c between what they call and the ones that a user calls. Start with ex_write_files.
- */
+ * functions of step.c between what they call and the ones that a user calls. Start with ex_write_files. */
 #include "export.h"
 
 #include "../../include/tensor_extend.h"

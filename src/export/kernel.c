@@ -16,8 +16,7 @@
  *         const int64_t begin = 0, end = 256;
  *         ..
  *
- * and two kernels that are then the same are one function. Start with ex_take_function.
- */
+ * and two kernels that are then the same are one function. Start with ex_take_function. */
 #include "export.h"
 
 #include <stdio.h>
@@ -303,9 +302,7 @@ void ex_put_function(tn_export *x, const tn_step *st, ex_function *fn, const cha
         ex_put_calls(x, st, &x->kernels);
         tn_put(&x->kernels, " */\nstatic void %s(%s", fn->name, rest.p);
     }
-    if (ex_in_parts(x, st, finish) && !strstr(x->kernels.p, part)) {
-        ex_put_part(st, fn, &x->kernels);
-    }
+    if (ex_in_parts(x, st, finish) && !strstr(x->kernels.p, part)) ex_put_part(st, fn, &x->kernels);
     tn_growing_free(&rest);
     tn_growing_free(&fn->body);
 }

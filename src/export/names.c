@@ -1,6 +1,5 @@
 /* names.c - the functions that copy a parameter or a buffer, by its name, out of a model and into it. Start
- * with ex_put_names.
- */
+ * with ex_put_names. */
 #include "export.h"
 
 const char *ex_stream(const tn_export *x) { return x->cuda ? ", cudaStream_t stream" : ""; }

@@ -5,8 +5,7 @@
  * that one walk from the last to the first finds all that is needed. Of #if .. #else what holds for plain C
  * is kept.
  *
- * Start with ex_pick.
- */
+ * Start with ex_pick. */
 #include "export.h"
 
 #include "../device/embed.h"

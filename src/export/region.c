@@ -2,8 +2,7 @@
  * to them, else arrays of the file. All parameters that an optimizer moves are one, as they are in the
  * session.
  *
- * Start with ex_region_of.
- */
+ * Start with ex_region_of. */
 #include "export.h"
 
 #include "../../fuser/text/text.h"

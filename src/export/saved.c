@@ -2,8 +2,7 @@
  * format of tn_save. Who saves training runs tells what one begins with and what follows (tensor_export.h);
  * here that becomes text: lines of a string, and a copy of each part out of the struct.
  *
- * Start with ex_ask_what_is_saved.
- */
+ * Start with ex_ask_what_is_saved. */
 #include "export.h"
 
 #include <string.h>

@@ -1,7 +1,6 @@
 /* step.c - the body of the function that a user calls: the plan's steps in order, kernels (kernel.c),
  * products and convolutions (src/device/cpu/kernels/product.h); of a .cu launches (cuda.c). Start with
- * ex_write_step.
- */
+ * ex_write_step. */
 #include "export.h"
 
 #include "../device/prelude/blocks.h"

@@ -3,8 +3,7 @@
  * convolutions take such items as they are; of a kernel they are the chunks that the plan cut it into. Where
  * there is no second file all are computed in one go.
  *
- * Start with ex_put_part.
- */
+ * Start with ex_put_part. */
 #include "export.h"
 
 #include "../core/int64.h"

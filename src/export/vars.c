@@ -1,6 +1,5 @@
 /* vars.c - the expressions of the body that a user calls: a pointer to each value, declared when it is first
- * asked for, and run-time numbers, which follow from the members of the struct. Start with ex_operand.
- */
+ * asked for, and run-time numbers, which follow from the members of the struct. Start with ex_operand. */
 #include "export.h"
 
 #include "../../fuser/text/text.h"

@@ -3,8 +3,7 @@
  * product or as the window of a convolution, in one orientation, so that it has outputs: int8 has a scale for
  * each. The functions of product.h that pack blocks of such an operand take it apart.
  *
- * Start with ex_round_weights.
- */
+ * Start with ex_round_weights. */
 #include "export.h"
 
 #include <math.h>

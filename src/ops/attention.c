@@ -20,8 +20,7 @@
  *
  * The gradient of a gradient is made of the composite's formulas.
  *
- * Read first: tn_scaled_dot_product_attention_at, then attention_rule.
- */
+ * Read first: tn_scaled_dot_product_attention_at, then attention_rule. */
 #include <math.h>
 #include <string.h>
 
@@ -115,8 +114,7 @@ static tn_tensor *plus(tn_tensor *x, tn_tensor *y) { return x ? add(x, y) : y; }
  *
  *   cdp = p (cds - u),  cp = cds (dp - r) - u dp;  cp += what is left of cd
  *   dgo += cdp' v,  dv += cdp'^T go,  cdp' what is left of cdp
- *   cs = p (cp - sum p cp by row),  dq += S cs k,  dk += S cs^T q
- */
+ *   cs = p (cp - sum p cp by row),  dq += S cs k,  dk += S cs^T q */
 static bool gradient_rule(tn_rule *r, tn_tensor *c, tn_tensor **gin)
 {
     tn_attention a = widened(tn_attention_of(r->out));

@@ -1,6 +1,5 @@
 /* einsum.c - sums of products named by letters, as torch.einsum has them: a pair of operands at a time, from
- * the left, becomes one product [batch, rows, inner] x [batch, inner, columns]. Start with pair.
- */
+ * the left, becomes one product [batch, rows, inner] x [batch, inner, columns]. Start with pair. */
 #include <ctype.h>
 #include <string.h>
 
@@ -27,12 +26,11 @@ static bool in_order(term *t, const char *letters)
     uint32_t gone = 0;
     int perm[TN_MAX_DIMS], n = (int)strlen(letters);
     char left[TN_MAX_DIMS + 1] = "";
-    for (int i = 0; t->letter[i]; i++) {
+    for (int i = 0; t->letter[i]; i++)
         if (has(letters, t->letter[i]))
             append(left, t->letter[i]);
         else
             gone |= 1u << i;
-    }
     tn_dtype d = t->x ? t->x->dtype : TN_F32;
     if (gone) t->x = tn_mk_cast(total(t->x, gone), d);
     t->x = t->x && gone ? drop_axes(t->x, gone) : t->x;
@@ -55,12 +53,11 @@ static bool pair(term *a, term *b, const char *needed)
 {
     char batch[TN_MAX_DIMS + 1] = "", inner[TN_MAX_DIMS + 1] = "", rows[TN_MAX_DIMS + 1] = "",
                              columns[TN_MAX_DIMS + 1] = "", order[3 * TN_MAX_DIMS + 1];
-    for (const char *c = a->letter; *c; c++) {
+    for (const char *c = a->letter; *c; c++)
         if (has(b->letter, *c))
             append(has(needed, *c) ? batch : inner, *c);
         else if (has(needed, *c))
             append(rows, *c);
-    }
     for (const char *c = b->letter; *c; c++)
         if (!has(a->letter, *c) && has(needed, *c)) append(columns, *c);
     const size_t nb = strlen(batch), nr = strlen(rows), ni = strlen(inner), nc = strlen(columns);

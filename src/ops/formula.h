@@ -1,6 +1,5 @@
 /* formula.h - a formula of one's own, checked when it is defined and spelled out in rows of ops.def when it
- * is applied (formula.c). Read first: tn_formula_read.
- */
+ * is applied (formula.c). Read first: tn_formula_read. */
 #ifndef TN_FORMULA_H
 #define TN_FORMULA_H
 

@@ -1,8 +1,7 @@
 /* norm.c - softmax, normalisations, dropout: composites over rows of ops.def.
  *
  * Where the gradient derived node by node would read more than it must, a composite carries its own rule,
- * written in the same builder calls. Start with softmax and its rule.
- */
+ * written in the same builder calls. Start with softmax and its rule. */
 #include <math.h>
 #include <string.h>
 

@@ -2,8 +2,7 @@
  *
  * A file here holds public operators: each checks its arguments in the user's terms, then builds nodes. An
  * operator of several nodes is a composite; where the gradient derived node by node would read more than it
- * must, it carries a rule of its own (tn_rule_set). Read first: norm.c, softmax and its rule.
- */
+ * must, it carries a rule of its own (tn_rule_set). Read first: norm.c, softmax and its rule. */
 #ifndef TN_OPS_H
 #define TN_OPS_H
 

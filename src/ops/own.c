@@ -1,8 +1,7 @@
 /* own.c - operators of the user: what they are defined as, and how they are applied. One by formula becomes
  * rows of ops.def, so that it fuses, runs on each device and is differentiated like anything else; a gradient
  * that is given is a rule over its operands. One by a C function is a node of its own kind (core/host.h), its
- * gradients are slices of another. Start with tn_define_with.
- */
+ * gradients are slices of another. Start with tn_define_with. */
 #include <ctype.h>
 #include <string.h>
 

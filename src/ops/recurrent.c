@@ -7,8 +7,7 @@
  * what the rule reads are the products P and, of an LSTM, the cells' states, a list with one of them for each
  * step.
  *
- * Read first: lstm, then lstm_rule.
- */
+ * Read first: lstm, then lstm_rule. */
 
 #include "ops.h"
 

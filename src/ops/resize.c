@@ -1,7 +1,6 @@
 /* resize.c - images [n, h, w, c] of another height and width: nearest and bilinear, as
  * torch.nn.functional.interpolate has them. An axis at a time is read at computed places; these are exact, in
- * f64, whatever x is. Start with tn_resize_nearest_at.
- */
+ * f64, whatever x is. Start with tn_resize_nearest_at. */
 #include "ops.h"
 
 static tn_tensor *number64(tn_graph *g, double v)

@@ -1,7 +1,6 @@
 /* rotary.c - rotary positions (Su et al. 2021): pairs of a row's elements are turned by an angle that grows
  * with the row's place. The angles are made within the kernel; where the first row stands is a run-time
- * number.
- */
+ * number. */
 #include "ops.h"
 
 /* Turns x by the angles of its places from `start` on, or back. */

@@ -1,6 +1,5 @@
 /* sort.c - sort, argsort and topk: the places of a line's first elements in order, one node, and what stands
- * there, a gather, whose gradient goes back to these places.
- */
+ * there, a gather, whose gradient goes back to these places. */
 #include "ops.h"
 
 /* out: the values, and their places. */

@@ -132,9 +132,7 @@ int tn_assign_node(tn_tensor *p, tn_tensor *target, const tn_lines *lines, tn_te
     p->of = NULL;
     node->of = p;
     node->name = p->name;
-    if (s->in_step) {
-        tn_node_lose(target->base, node);
-    }
+    if (s->in_step) tn_node_lose(target->base, node);
     if (!defer && !waits) {
         int status = tn_run(s, 1, &node);
         if (!status) p->flags &= ~(uint32_t)TN_F_REFUSED;

@@ -1,8 +1,7 @@
 /* create.c - tensors from nothing: host data, constants, random draws.
  *
  * Inside a step, or a scope, they go with it; outside they are persistent, and their value is written into
- * storage of their own at once. Start with made.
- */
+ * storage of their own at once. Start with made. */
 #include <math.h>
 #include <string.h>
 

@@ -9,8 +9,7 @@
  *
  * A scope is what nodes there were when it began: as it ends, those behind go, and with them what they have
  * of the graph's arena. Nothing older points to them: no gradient is kept in a scope, or asked for, and each
- * assignment has run.
- */
+ * assignment has run. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* region.c - the user's own composites: the operators between tn_op_begin and tn_op_end are one call, for
- * errors, for what is told, and in eager mode for what runs together. Start with tn_op_begin.
- */
+ * errors, for what is told, and in eager mode for what runs together. Start with tn_op_begin. */
 #include "../runtime/session.h"
 
 #include "../../include/tensor_extend.h"

@@ -4,8 +4,7 @@
  *             it from birth, and its gradient the same segment of a second range, which takes memory once
  *             somebody differentiates
  *
- * What is assigned to them is in assign.c. Read first: tn_param.
- */
+ * What is assigned to them is in assign.c. Read first: tn_param. */
 #include <stdio.h>
 #include <string.h>
 

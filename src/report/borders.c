@@ -1,7 +1,6 @@
 /* borders.c - what crosses a border: values from forward to backward (the ledger), from one kernel to
  * the next (boundaries, with the reason and a remedy), and from one segment of a step to those after it (the
- * lines that cut it). Start with tn_view_ledger.
- */
+ * lines that cut it). Start with tn_view_ledger. */
 #include "making.h"
 
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* curve.c - the curves of a training, such as its loss: points that the program tells, as the report and a
  * terminal draw them. However many there are, a curve holds a bounded number of means of as many neighbours.
- * Start with tn_curve_point.
- */
+ * Start with tn_curve_point. */
 #include "view.h"
 
 #include "../../include/tensor_extend.h"

@@ -3,8 +3,7 @@
  *
  * Eager mode runs each call by itself. A call that only loops over elements is one kernel wherever fusing has
  * put its nodes, and counts where its last value is made; of any other each launch has its part, which counts
- * where it makes what another call reads or does more than loop. Start with tn_eager_count.
- */
+ * where it makes what another call reads or does more than loop. Start with tn_eager_count. */
 #include "making.h"
 
 /* Returns the bytes that the nodes of one call read and write if they run by themselves: those nodes that are

@@ -1,6 +1,5 @@
 /* html.c - the report to look at: one page that needs nothing beside itself. A summary, the roofline
- * (measured launches only), the groups, the graph, the ledger, the boundaries. Start with tn_report_html.
- */
+ * (measured launches only), the groups, the graph, the ledger, the boundaries. Start with tn_report_html. */
 #include "view.h"
 #include "../core/print.h"
 

@@ -1,7 +1,6 @@
 /* json.c - the report for programs. Written by hand: it needs no library, and the order of the members
  * is the same each time. Bytes are whole numbers, times milliseconds, null where nothing was measured.
- * Start with tn_report_json.
- */
+ * Start with tn_report_json. */
 #include "view.h"
 
 static void put_sums(tn_growing *t, const char *name, const tn_sums *s)

@@ -1,8 +1,7 @@
 /* making.h - what the files that make a view share: view.c has launches and rows, eager.c what eager mode
  * would have run in their place, borders.c what crosses from one kernel, direction or segment to another.
  * Memory is the view's arena; a step that gets none sets `failed`, and all later ones may be called or not.
- * Read first: tn_making.
- */
+ * Read first: tn_making. */
 #ifndef TN_MAKING_H
 #define TN_MAKING_H
 

@@ -12,8 +12,7 @@
  * rank has the step's own batch: N ranks take N times as many items, and the efficiency is the time of one
  * rank by that of N.
  *
- * Start with walk.
- */
+ * Start with walk. */
 #include "../runtime/ranks.h"
 #include "view.h"
 

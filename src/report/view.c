@@ -1,7 +1,6 @@
 /* view.c - a log of plans becomes what one wants to be told: launches with what they replace, and
  * rows that pair forward with backward; borders.c adds the ledger, boundaries and what cut the step.
- * Start with tn_view_make.
- */
+ * Start with tn_view_make. */
 #include "making.h"
 
 #include <string.h>

@@ -11,8 +11,7 @@
  *   curve.c          the curves of a training, which are no view of a step
  *   trace.c          time as a trace, the graph as a picture
  *
- * Read first: struct tn_view, then tn_view_make.
- */
+ * Read first: struct tn_view, then tn_view_make. */
 #ifndef TN_VIEW_H
 #define TN_VIEW_H
 

@@ -12,8 +12,7 @@
  * since; and a plan that indexes writes to the device which run it is, as the kernels of those behind it do
  * nothing.
  *
- * Read first: tn_device_run, then tn_device_run_steps.
- */
+ * Read first: tn_device_run, then tn_device_run_steps. */
 #include "device_run.h"
 
 #include "log.h"

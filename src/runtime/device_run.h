@@ -1,6 +1,5 @@
 /* device_run.h - what a plan keeps on a device with memory of its own: the block of its run-time scalars, and
- * the recordings in which the device repeats it as one launch. Read first: tn_device_run.
- */
+ * the recordings in which the device repeats it as one launch. Read first: tn_device_run. */
 #ifndef TN_DEVICE_RUN_H
 #define TN_DEVICE_RUN_H
 

@@ -1,6 +1,5 @@
 /* failure.c - runs that have failed: which they were, and what a kernel found while nobody waited for it.
- * Start with tn_check_fault.
- */
+ * Start with tn_check_fault. */
 #include "device_run.h"
 
 /* The runs from number `first` on have failed. */

@@ -6,8 +6,7 @@
  * the argument does, and can be looked into, the place is known too. It cannot be looked into where another
  * kernel has yet to compute it, or where it is in a device's own memory: then the error gives no place.
  *
- * Start with tn_index_error.
- */
+ * Start with tn_index_error. */
 #include "../core/convert.h"
 #include "log.h"
 

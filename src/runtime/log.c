@@ -1,8 +1,7 @@
 /* log.c - remembering: logs of runs and steps.
  *
  * A replayed step costs two clock readings and one entry a segment here; everything else is done once with
- * the plan (note.c), or when someone asks. Start with tn_run_log_begin.
- */
+ * the plan (note.c), or when someone asks. Start with tn_run_log_begin. */
 #include "log.h"
 
 #include <string.h>

@@ -7,8 +7,7 @@
  *   log     the runs of a step. Kept: of the step now running, of the last one, and of the last one that
  *           went backward - after training and an evaluation, it is training that is asked about
  *
- * Read first: struct tn_note.
- */
+ * Read first: struct tn_note. */
 #ifndef TN_LOG_H
 #define TN_LOG_H
 

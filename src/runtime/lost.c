@@ -1,6 +1,5 @@
 /* lost.c - values whose memory has been written over since: by an assignment, which says so (assign.c), or by
- * the gradients of a later backward. To need one again is TN_E_NOT_KEPT. Start with tn_lost_to.
- */
+ * the gradients of a later backward. To need one again is TN_E_NOT_KEPT. Start with tn_lost_to. */
 #include "flush.h"
 
 /* Gradients are written in their slab without an assignment: over a version of the slab, and over a gradient

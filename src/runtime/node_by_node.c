@@ -4,8 +4,7 @@
  * As with a plan, what runs together takes effect together or not at all: what assignments overwrite is
  * saved, and put back if a later node fails.
  *
- * Start with tn_run_nodes.
- */
+ * Start with tn_run_nodes. */
 #include <string.h>
 
 #include "../device/cpu/builtin.h"

@@ -1,6 +1,5 @@
 /* note.c - what a plan was made of, in words that outlive the step: made once with the plan, in the plan's
- * own memory. And how nodes and calls are called in what is told. Start with tn_note_plan.
- */
+ * own memory. And how nodes and calls are called in what is told. Start with tn_note_plan. */
 #include "log.h"
 
 #include <stdio.h>
@@ -20,9 +19,8 @@ static int call_index(noting *w, tn_call *c)
     if (!c) return -1;
     if (c->mark == w->mark) return c->index;
     int of = c->backward ? call_index(w, c->of) : -1;
-    if (n->n_call == w->cap) {
+    if (n->n_call == w->cap)
         return -1; /* a gradient of a gradient of .. has more calls behind it than nodes here */
-    }
     c->mark = w->mark;
     c->index = n->n_call;
     const char *file = c->file && *c->file ? tn_arena_strdup(w->arena, c->file) : NULL;

@@ -2,8 +2,7 @@
  * was is seldom meant: a shape that varies where it need not, an attribute that is a number of the step.
  *
  * Counted are plans that took the place of one that the step before ran at the same point; what a first step
- * or a step of another kind brings along is no change. Start with tn_plan_made.
- */
+ * or a step of another kind brings along is no change. Start with tn_plan_made. */
 #include "log.h"
 
 #include <string.h>

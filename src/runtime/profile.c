@@ -6,8 +6,7 @@
  * machine and number of threads; where there is none, the reference
  *
  * A file that cannot be read or understood is refused with a line in the log, and the reference serves. Start
- * with tn_profile_choose.
- */
+ * with tn_profile_choose. */
 #include "profile.h"
 
 #include <errno.h>

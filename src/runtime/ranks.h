@@ -7,8 +7,7 @@
  * share of are gathered behind that, where they meet once more. A rank that fails between takes part in what
  * is left all the same, with zeros. One that fails elsewhere leaves word, which the others find as they meet.
  *
- * Read first: tn_ranks_begin.
- */
+ * Read first: tn_ranks_begin. */
 #ifndef TN_RANKS_H
 #define TN_RANKS_H
 

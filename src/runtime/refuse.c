@@ -6,8 +6,7 @@
  * them. A tensor that was to be kept has no value until it is assigned one. Other values are computed when
  * they are asked for, as ever; one that depends on a bad index fails again.
  *
- * Start with tn_refuse_waiting.
- */
+ * Start with tn_refuse_waiting. */
 #include "log.h"
 #include "flush.h"
 

@@ -13,8 +13,7 @@
  * other gradients, where that is little arithmetic, and where what reads it computes much for each of its
  * elements: products and convolutions then take so long that one more write beside them does not count.
  * How gradients come to read the second value is autograd/again.c's matter. Start with tn_rematerialize.
- * (The idea: Chen, Xu, Zhang, Guestrin, Training Deep Nets with Sublinear Memory Cost, 2016, section 4.)
- */
+ * (The idea: Chen, Xu, Zhang, Guestrin, Training Deep Nets with Sublinear Memory Cost, 2016, section 4.) */
 #include "wanted.h"
 
 enum {

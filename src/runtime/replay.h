@@ -10,8 +10,7 @@
  * An operator takes part by handing tn_enter_as what distinguishes two calls of it (tn_op_key). One that does
  * not ends the tape.
  *
- * Read first: tn_tape_match, then tn_tape_cut, in replay.c.
- */
+ * Read first: tn_tape_match, then tn_tape_cut, in replay.c. */
 #ifndef TN_REPLAY_H
 #define TN_REPLAY_H
 

@@ -1,6 +1,5 @@
 /* say.c - what a session says: errors, which it keeps, with the line of the program they came of, and
- * warnings, which go to its log. Start with tn_fail.
- */
+ * warnings, which go to its log. Start with tn_fail. */
 #include "session.h"
 
 #include <stdarg.h>

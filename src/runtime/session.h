@@ -8,8 +8,7 @@
  *         return tn_leave(&sc, sc.ok ? tn_mk1(TN_OP_relu, x) : NULL); closes it, runs it if eager, -> handle
  *     }
  *
- * Read first: record.c (tn_enter, tn_leave), then flush.c, which runs what was recorded.
- */
+ * Read first: record.c (tn_enter, tn_leave), then flush.c, which runs what was recorded. */
 #ifndef TN_SESSION_H
 #define TN_SESSION_H
 

@@ -1,6 +1,5 @@
 /* tune.h - with TENSOR_TUNE=1: tiles of convolutions, and of products that run as such, chosen by timing
- * (tune.c).
- */
+ * (tune.c). */
 #ifndef TN_TUNE_H
 #define TN_TUNE_H
 

@@ -1,8 +1,7 @@
 /* wanted.h - which values of forward the gradients of a loss will read, asked before its backward is
  * recorded.
  *
- * budget.c and rematerialize.c decide by it what need not be kept until then. Start with tn_wanted_open.
- */
+ * budget.c and rematerialize.c decide by it what need not be kept until then. Start with tn_wanted_open. */
 #ifndef TN_WANTED_H
 #define TN_WANTED_H
 

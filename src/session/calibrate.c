@@ -10,8 +10,7 @@
  * Each is the best of several runs, timed around the launch alone. Disturbances only take time, and may last:
  * all is measured in three passes, of which the fastest counts, or the one in the middle where a number is
  * the difference of two times. Where a larger footprint has been found faster than a smaller one, or a
- * smaller product faster than a larger one, both are that fast. Start with tn_calibrate.
- */
+ * smaller product faster than a larger one, both are that fast. Start with tn_calibrate. */
 #include <math.h>
 #include <string.h>
 

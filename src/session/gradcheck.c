@@ -2,8 +2,7 @@
  *
  * Each element of each input is moved by h both ways and the function evaluated again, in steps of its own;
  * (f(x+h) - f(x-h)) / 2h with h = 1e-5 (1 + |x|) leaves an error near 1e-10 in f64. Written on the public
- * header alone. Start with tn_gradcheck.
- */
+ * header alone. Start with tn_gradcheck. */
 #include <math.h>
 #include <string.h>
 

@@ -7,8 +7,7 @@
  *   copy    one instruction of one thread, with the number of the group it belongs to
  *   pending one byte for each four of shared memory: a copy is on its way there
  *
- * Read first: cusim_copy_async.
- */
+ * Read first: cusim_copy_async. */
 #include "exec.h"
 
 #include <stdlib.h>

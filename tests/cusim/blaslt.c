@@ -4,8 +4,7 @@
  * that the heuristic returns holds the caller to what it promised: the alignments, and the workspace, which
  * is overwritten with garbage because the real library would.
  *
- * Read first: cublasLtMatmul.
- */
+ * Read first: cublasLtMatmul. */
 #include "sim.h"
 
 #include <stdlib.h>

@@ -3,8 +3,7 @@
  * Plain loops, arranged so that the compiler vectorises them: A is laid out with the rows of the result side
  * by side, columns of the result are taken four at a time. Accumulation is in f32, or f64 where the scale is.
  *
- * Read first: sim_run_product.
- */
+ * Read first: sim_run_product. */
 #include "sim.h"
 
 #include <math.h>

@@ -4,8 +4,7 @@
  * of in a sanitizer's library. An access must lie in a live allocation, in the shared memory of the module,
  * in the stack of its own thread, or in the module's constants; what lies in the first two goes on to race.c.
  *
- * Read first: check.
- */
+ * Read first: check. */
 #include "race.h"
 
 #define CALLBACK SIM_API

@@ -1,8 +1,7 @@
 /* constants.h - constants of CUDA that only the simulator's side needs, beside those of api.h.
  *
  * X(name here, value, name there): tests/test_cusim.c compares them with the toolkit's headers where those
- * are installed.
- */
+ * are installed. */
 #ifndef SIM_CONSTANTS_H
 #define SIM_CONSTANTS_H
 

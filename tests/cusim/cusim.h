@@ -4,8 +4,7 @@
  * how it works. A test opens it with dlopen, like the library under test does, and looks these functions up
  * (cusim_open below does both). Everything here counts or changes the one simulated GPU of the process.
  *
- * Read first: struct cusim_counters.
- */
+ * Read first: struct cusim_counters. */
 #ifndef CUSIM_H
 #define CUSIM_H
 

@@ -3,8 +3,7 @@
  * Each call of the driver takes the one lock, and is refused where the real one would refuse it: before
  * cuInit, without a current context, and after a kernel's fault, which stays until the context goes.
  *
- * Read first: sim_enter.
- */
+ * Read first: sim_enter. */
 #include "sim.h"
 
 #include <stdarg.h>

@@ -6,8 +6,7 @@
  * next one that can go on takes over. A fiber that was given back, or whose launch failed, starts anew from
  * its bottom frame; what lay above is forgotten, which code that owns nothing can bear.
  *
- * Read first: sim_run_launch, cusim_next, sim_wait.
- */
+ * Read first: sim_run_launch, cusim_next, sim_wait. */
 #include "exec.h"
 
 #include <stdarg.h>

@@ -9,8 +9,7 @@
  * clock at its last block barrier (block_time) and at its last barrier or collective of any kind (time); what
  * another thread did at an earlier time is visible to it (race.c).
  *
- * Read first: struct sim_block.
- */
+ * Read first: struct sim_block. */
 #ifndef SIM_EXEC_H
 #define SIM_EXEC_H
 

@@ -1,8 +1,7 @@
 /* files.c - the folder in which compiled kernels are kept, whole files, a hash, growing strings.
  *
  * TENSOR_CUSIM_CACHE names the folder; else it is cusim in TENSOR_CACHE, else cusim-UID in the folder for
- * temporary files.
- */
+ * temporary files. */
 #include "nvrtc.h"
 
 #include <errno.h>

@@ -5,8 +5,7 @@
  * the calls. Calls that a capture does not allow fail as the real ones do and spoil it. A graph that runs
  * does so as one piece of work.
  *
- * Read first: cuStreamBeginCapture_v2.
- */
+ * Read first: cuStreamBeginCapture_v2. */
 #include "sim.h"
 
 #include <stdlib.h>

@@ -4,8 +4,7 @@
  * while they add up one instruction's products and drop what is too much for the sum, and they look at the
  * upper 19 bits of a TF32 operand alone; both are done here, so that results are not better than hardware's.
  *
- * Read first: sim_warp_matrix.
- */
+ * Read first: sim_warp_matrix. */
 #include "exec.h"
 
 /* As shim.h declares them. */

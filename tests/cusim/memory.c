@@ -14,8 +14,7 @@
  *   sim.reservations  ranges of cuMemAddressReserve
  *   sim.physicals     memory of cuMemCreate
  *
- * Read first: sim_find, then sim_memory_open.
- */
+ * Read first: sim_find, then sim_memory_open. */
 #include "race.h"
 
 #include <stdlib.h>

@@ -3,8 +3,7 @@
  * A "cubin" of the simulator is a shared object (nvrtc.c) that holds the kernels as host code and a table of
  * them. Loading writes it to a file named by its content, so that equal images share one, and opens that.
  *
- * Read first: cuModuleLoadData.
- */
+ * Read first: cuModuleLoadData. */
 #include "sim.h"
 #include "nvrtc.h"
 

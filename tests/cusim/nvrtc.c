@@ -8,8 +8,7 @@
  * TENSOR_CUSIM_CXX names the compiler; else it is g++, else c++. Programs compile in parallel: the lock is
  * not held.
  *
- * Read first: nvrtcCompileProgram.
- */
+ * Read first: nvrtcCompileProgram. */
 #include "sim.h"
 #include "nvrtc.h"
 

@@ -12,8 +12,7 @@
  * always the same: a launch, what its blocks have in barriers and warp operations, shared out among the
  * multiprocessors. The host takes time, too, for each call that submits work, and nothing runs before that.
  *
- * Read first: sim_submit, then sim_run_stream.
- */
+ * Read first: sim_submit, then sim_run_stream. */
 #include "sim.h"
 
 #include <stdlib.h>

@@ -10,8 +10,7 @@
  * Each cell keeps the last write and the last read. Reads of several threads are kept as one record with
  * flags that say who else read, which can only make a report say less.
  *
- * Read first: sim_race_access.
- */
+ * Read first: sim_race_access. */
 #ifndef SIM_RACE_H
 #define SIM_RACE_H
 

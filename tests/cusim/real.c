@@ -5,8 +5,7 @@
  * that the simulator compiles is put to it first, for each architecture of interest, and one that it refuses
  * is refused. What it said is kept beside the compiled kernels, so that a text is asked about once.
  *
- * Read first: cusim_check_text.
- */
+ * Read first: cusim_check_text. */
 #include "nvrtc.h"
 #include "sim.h"
 

@@ -1,7 +1,6 @@
 /* rig.h - what the tests of the simulator share: one simulated GPU, opened as the library would open it.
  *
- * A call that must succeed stands in OK(), one that must fail in FAILS(code, ...). Read first: rig_open.
- */
+ * A call that must succeed stands in OK(), one that must fail in FAILS(code, ...). Read first: rig_open. */
 #ifndef TESTS_CUSIM_RIG_H
 #define TESTS_CUSIM_RIG_H
 

@@ -4,8 +4,7 @@
  * its functions, and as the module whose kernels run. A kernel is known by its address in the first, under
  * which its name stands in the table that both have.
  *
- * Read first: cudaLaunchKernel.
- */
+ * Read first: cudaLaunchKernel. */
 #include "include/cuda_runtime_api.h"
 
 #include "nvrtc.h"

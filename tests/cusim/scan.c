@@ -4,8 +4,7 @@
  * knows that; what it needs is their names. They stand behind `extern "C" __global__`, with or without launch
  * bounds, and the text is read just well enough to find them.
  *
- * Read first: sim_scan_kernels.
- */
+ * Read first: sim_scan_kernels. */
 #include "nvrtc.h"
 
 #include <ctype.h>

@@ -7,8 +7,7 @@
  * __shared__ variables are static ones without a value; a module has no other writable data, so that its .bss
  * is the shared memory of a block. Built-in indices never change under a thread, hence const.
  *
- * Read first: CUSIM_KERNEL, at the end.
- */
+ * Read first: CUSIM_KERNEL, at the end. */
 #define TN_CUSIM             1
 #define __CUDACC__           1
 #define __CUDACC_RTC__       1

@@ -9,8 +9,7 @@
  *   sim_function  a kernel of a loaded module (module.c)
  *   sim_thread    a thread of the block that runs (exec.h)
  *
- * Read first: struct sim.
- */
+ * Read first: struct sim. */
 #ifndef SIM_H
 #define SIM_H
 

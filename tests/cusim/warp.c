@@ -4,8 +4,7 @@
  * lane of the mask that has not left the kernel has come. A lane whose mask leaves itself out, and a value
  * taken from a lane that is not in the group, are faults of the kernel: on hardware both are undefined.
  *
- * Read first: cusim_collective.
- */
+ * Read first: cusim_collective. */
 #include "exec.h"
 
 static sim_thread *lane_of(const sim_thread *t, int lane)

@@ -10,8 +10,7 @@
  *   product    one instruction of a warp; its operands in registers, by value
  *   matrix_of  where an element lies, of a descriptor: the canonical layouts of the ISA
  *
- * Read first: sim_warp_wgmma.
- */
+ * Read first: sim_warp_wgmma. */
 #include "exec.h"
 
 #include <stdlib.h>

@@ -4,8 +4,7 @@
  * made stays in eight registers for the calls after it. A call that is refused gives NULL and an error, one
  * that is not gives a tensor whose extents are counted right; nothing else is compared here. The calls of a
  * step wait and run at its end, so that one whose result would be too large to compute in this life is told,
- * and its step is left with the session. Read first: fuzz_one_calls.
- */
+ * and its step is left with the session. Read first: fuzz_one_calls. */
 #ifndef TESTS_FUZZ_CALLS_H
 #define TESTS_FUZZ_CALLS_H
 

@@ -6,8 +6,7 @@
  *
  * Two programs run targets: tests/test_fuzz.c with mutations of its own, everywhere and the same each time;
  * and tests/fuzz/libfuzzer.c, where clang has libFuzzer, which follows what the code does with them (make
- * fuzz). Read first: fuzz_mutate.
- */
+ * fuzz). Read first: fuzz_mutate. */
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
 

@@ -21,8 +21,7 @@
  *
  * Without -march=native, so with no FMA: erf 2.110.
  *
- * Read first: judge, then run, which is one thread's share of a walk.
- */
+ * Read first: judge, then run, which is one thread's share of a walk. */
 #include "../../src/device/prelude/math.h"
 
 #include <pthread.h>

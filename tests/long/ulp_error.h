@@ -1,7 +1,6 @@
 /* ulp_error.h - how far an f32 is from an exact value, for the tests of the prelude.
  *
- * Read first: tn_ulp_error.
- */
+ * Read first: tn_ulp_error. */
 #ifndef TN_ULP_ERROR_H
 #define TN_ULP_ERROR_H
 

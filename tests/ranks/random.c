@@ -6,8 +6,7 @@
  * them in FOLDER; the first rank writes all parameters to FILE. A model has layers of odd sizes in f64 and
  * f32, one that nothing reads, one that is frozen for a while, and what optimizers can do with ranks:
  * accumulate, clip, average, share their state. So does the same model in one process, with the whole batch.
- * Start with train.
- */
+ * Start with train. */
 #include <tensor_extend.h>
 #include <tensor_nn.h>
 

@@ -1,8 +1,7 @@
 /* slow.c - a network by model, as a plugin: one process is the first of two ranks, the other one has the same
  * values. As it closes it writes to stderr how long means take at SLOW_NS nanoseconds an element, and, of a
  * network whose means take as long as what the program computes beside them, how much it would wait for. Time
- * is the calling thread's own, so that nothing else on the machine counts. Start with tn_comm_entry.
- */
+ * is the calling thread's own, so that nothing else on the machine counts. Start with tn_comm_entry. */
 #include "../../src/comm/comm.h"
 
 #include <stdio.h>

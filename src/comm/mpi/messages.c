@@ -8,8 +8,7 @@
  * ranks, and an all-gather: twice the traffic of the values, as in a ring, and the same bits whatever
  * algorithm MPI takes, and whoever gets which piece (scatter).
  *
- * Read first: work, then run_pieces.
- */
+ * Read first: work, then run_pieces. */
 #include "plugin.h"
 
 #include <pthread.h>

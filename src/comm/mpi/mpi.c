@@ -1,7 +1,6 @@
 /* mpi.c - the plugin libtensor_mpi.so, built by mpicc for the MPI of this machine, as no two MPIs share a
  * binary interface: how it begins and ends, and what the two ways to connect ranks have in common. Start with
- * tn_comm_entry.
- */
+ * tn_comm_entry. */
 #include "plugin.h"
 
 #include <pthread.h>

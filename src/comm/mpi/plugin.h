@@ -1,7 +1,6 @@
 /* plugin.h - what the two ways by which this plugin connects ranks have in common: messages of MPI (mpi.c),
  * and, where all ranks are on one host, memory that MPI has them share (shared.c). Both come to the same
- * bits. Nothing here is of the library: the plugin is built by mpicc alone.
- */
+ * bits. Nothing here is of the library: the plugin is built by mpicc alone. */
 #ifndef TN_MPI_PLUGIN_H
 #define TN_MPI_PLUGIN_H
 

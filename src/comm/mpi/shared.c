@@ -13,8 +13,7 @@
  * A chunk is added when all ranks have put it, taken when all have added it (or put it, where nothing is
  * added), and its slot is free for the one SLOTS behind it when all have taken it.
  *
- * Read first: advance.
- */
+ * Read first: advance. */
 #include "plugin.h"
 
 #include <sched.h>

@@ -1,8 +1,7 @@
 /* builtin.c - one node at a time, without generated kernels: memory for the result, operands, and the choice
  * between a loop of our own, the device's products and convolutions, and the reference interpreter.
  *
- * Read first: tn_builtin_run, then compute.
- */
+ * Read first: tn_builtin_run, then compute. */
 #include "builtin.h"
 
 #include "../../core/convert.h"
@@ -89,11 +88,10 @@ static int join_batches(const tn_tensor *node, const matrix *a, const matrix *b,
     for (int i = 0; i < nb; i++) {
         int64_t e = node->shape[i];
         if (e == 1) continue;
-        if (n && sa[n - 1] == a->batch[i] * e && sb[n - 1] == b->batch[i] * e) {
+        if (n && sa[n - 1] == a->batch[i] * e && sb[n - 1] == b->batch[i] * e)
             extent[n - 1] *= e;
-        } else {
+        else
             extent[n++] = e;
-        }
         sa[n - 1] = a->batch[i];
         sb[n - 1] = b->batch[i];
     }

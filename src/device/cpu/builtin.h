@@ -7,8 +7,7 @@
  *   builtin_rows.h     those loops for one of the three and one type
  *
  * Products and convolutions are the device's own; what has no loop here goes through the reference
- * interpreter, in f64 on one thread: correct, and slow. Read first: tn_builtin_run.
- */
+ * interpreter, in f64 on one thread: correct, and slow. Read first: tn_builtin_run. */
 #ifndef TN_CPU_BUILTIN_H
 #define TN_CPU_BUILTIN_H
 

@@ -3,8 +3,7 @@
  * Every row of ops.def becomes a loop over dense arrays, for f32 and f64 and, on x86, for three kinds of
  * processor, of which the best is taken at run time. Operands that are not dense pass through a small
  * array; f16 and bf16 become f32 there, and the result is rounded as it is written. Read first:
- * tn_bl_eltwise.
- */
+ * tn_bl_eltwise. */
 #if defined(__GNUC__) && !defined(__clang__) /* clang vectorises as it is */
 #pragma GCC optimize("O3", "no-math-errno", "no-trapping-math")
 #endif

@@ -2,8 +2,7 @@
  *
  * A strided operand is read in its logical order by tn_bl_gather, line by line. Reductions are cut into parts
  * that depend on the shape alone, each summed in f64, and the parts are put together in order: the bits do
- * not depend on the thread count. Read first: tn_bl_gather.
- */
+ * not depend on the thread count. Read first: tn_bl_gather. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3", "no-math-errno", "no-trapping-math")
 #endif

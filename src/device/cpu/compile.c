@@ -3,8 +3,7 @@
  * The compiler is a child process like any other: started with posix_spawn, waited for by its own number
  * only, with the default action for SIGCHLD (a host that ignores it would otherwise hand that on, and
  * compiler drivers wait for children themselves). When somebody else has reaped it, the output file is the
- * judge. Read first: tn_cc_probe, then tn_cc_build.
- */
+ * judge. Read first: tn_cc_probe, then tn_cc_build. */
 #include "compile.h"
 
 #include "../../core/sanitized.h"

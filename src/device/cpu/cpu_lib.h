@@ -7,8 +7,7 @@
  * depend on the thread count.
  *
  * A tn_cpu_lib belongs to one session, as its pool does: one call at a time. Read first: tn_cpu_gemm and
- * tn_cpu_conv2d in cpu_lib.c.
- */
+ * tn_cpu_conv2d in cpu_lib.c. */
 #ifndef TN_CPU_LIB_H
 #define TN_CPU_LIB_H
 

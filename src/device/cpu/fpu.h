@@ -1,8 +1,7 @@
 /* fpu.h - the floating-point control word: rounding, flush-to-zero, denormals-are-zero.
  *
  * Two uses: workers take over the caller's mode, so that a chunk's bits do not depend on who ran it; and the
- * mode is put back after a library is loaded, whatever its start-up code did to it.
- */
+ * mode is put back after a library is loaded, whatever its start-up code did to it. */
 #ifndef TN_FPU_H
 #define TN_FPU_H
 

@@ -5,8 +5,7 @@
  * registers and reads everything else from the nearest caches. Arithmetic is f32 or f64; narrower types are
  * converted while packing, but for bf16 where the processor multiplies it (AVX512_BF16): there an element of
  * A and B is a pair of bf16 that follow each other along k, and what is said of k below counts pairs. That
- * instruction takes denormals for 0 and makes none. Read first: tn_gemm_block, then gemm_micro.h.
- */
+ * instruction takes denormals for 0 and makes none. Read first: tn_gemm_block, then gemm_micro.h. */
 #ifndef TN_GEMM_KERNEL_H
 #define TN_GEMM_KERNEL_H
 

@@ -6,8 +6,7 @@
  * of A and B holds several numbers, also PER, how many, NUMBER, their type, and REST(a, b, n), the products
  * of n of them, fewer than a vector's. MR is a multiple of 4; rows come in fours, what is odd goes through a
  * small tile on the stack. All loops over rows and vectors have constant bounds and unroll, so `acc` lives in
- * registers, and so do the few addresses from which all rows of A are reached.
- */
+ * registers, and so do the few addresses from which all rows of A are reached. */
 #ifndef PER
 #define PER    1
 #define NUMBER T

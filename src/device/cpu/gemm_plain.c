@@ -150,12 +150,11 @@ static void pack_a(const job *w, const void *a, int64_t i0, int64_t rows, int64_
     const int64_t mr = w->kern->mr, ld = w->kern->a_ld * (int64_t)w->cs;
     const int64_t first = p0 * w->per, n_k = tn_min64(kc * w->per, g->k - first);
     if (g->a_col == 1) {
-        for (int64_t i = 0; i < (rows + 3) / 4 * 4; i++, d += ld) {
+        for (int64_t i = 0; i < (rows + 3) / 4 * 4; i++, d += ld)
             if (i < rows)
                 copy_floats(w, at(a, (i0 + i) * g->a_row + first, w->es), d, n_k);
             else
                 memset(d, 0, (size_t)kc * w->cs);
-        }
         return;
     }
     /* Along k: several blocks at once, since one takes less of a row than the line that is fetched. */

@@ -2,8 +2,7 @@
  * entries begin with the compiler and the processor they are of (tn_cc_common), which is part of the key that
  * they are looked up by: on a machine without a compiler it is taken from an entry.
  *
- * Start with tn_kept_common.
- */
+ * Start with tn_kept_common. */
 #include "kept.h"
 
 #include "../../core/alloc.h"

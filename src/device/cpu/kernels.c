@@ -2,8 +2,7 @@
  *
  * What is on neither is shared out over as many units as compilers may run at once, longest text first to the
  * unit that is shortest so far, and each unit becomes one object of several kernels. A kernel's object stays
- * loaded until close. Read first: tn_kernels_compile.
- */
+ * loaded until close. Read first: tn_kernels_compile. */
 #include "kernels.h"
 
 #include "../../core/alloc.h"
@@ -307,9 +306,8 @@ static void compile_pending(struct batch *b)
     if (units < b->count / MOST) units = b->count / MOST;
     bool alone = units == b->count;
     build(b, units);
-    if (b->count && !alone && !b->status) { /* one spoils the others of its unit: find it */
+    if (b->count && !alone && !b->status) /* one spoils the others of its unit: find it */
         build(b, b->count);
-    }
     if (!b->status)
         for (int i = 0; i < b->count; i++) {
             char what[512];

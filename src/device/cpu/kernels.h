@@ -2,8 +2,7 @@
  *
  * Several texts may be compiled as one translation unit. So a text defines nothing at file scope that another
  * could define too, except its entry (renamed where two are equal) and helpers that are `static`; macros it
- * defines it also undefines. Where a unit of several does not compile, each is tried alone.
- */
+ * defines it also undefines. Where a unit of several does not compile, each is tried alone. */
 #ifndef TN_CPU_KERNELS_H
 #define TN_CPU_KERNELS_H
 

@@ -41,12 +41,11 @@ void tn_cpu_machine(char *out, size_t n)
 {
     char line[8192], name[80] = "", family[12] = "", model[12] = "", flags[4096] = "";
     FILE *f = fopen("/proc/cpuinfo", "re");
-    while (f && fgets(line, sizeof line, f) && line[0] != '\n') { /* the first processor */
+    while (f && fgets(line, sizeof line, f) && line[0] != '\n') /* the first processor */
         if (!value_of(line, "model name", name, sizeof name) &&
             !value_of(line, "cpu family", family, sizeof family) &&
             !value_of(line, "model", model, sizeof model))
             value_of(line, "flags", flags, sizeof flags);
-    }
     if (f) fclose(f);
     struct utsname u = {.machine = ""};
     if (!*name && uname(&u) >= 0) snprintf(name, sizeof name, "%.60s", u.machine);

@@ -9,8 +9,7 @@
  * takes the smallest kept one that fits, if that is at most a quarter longer.
  *
  * Under AddressSanitizer kept blocks are poisoned, and so are REDZONE bytes behind each block handed out and
- * what rounding added. Read first: tn_memory_alloc.
- */
+ * what rounding added. Read first: tn_memory_alloc. */
 #include "memory.h"
 
 #include "../../../include/tensor.h"

@@ -1,8 +1,7 @@
 /* memory.h - the CPU device's memory: a caching allocator, and ranges of addresses that never move.
  *
  * Blocks given back are kept, by size class where small and whole where large, so that a step's second run
- * asks the system for nothing. One thread at a time, as its device.
- */
+ * asks the system for nothing. One thread at a time, as its device. */
 #ifndef TN_CPU_MEMORY_H
 #define TN_CPU_MEMORY_H
 

@@ -23,12 +23,11 @@ static AVX2 void avx2_widen(tn_dtype t, const uint16_t *s, float *d, int64_t n)
 static AVX2 void avx2_narrow(tn_dtype t, const float *s, uint16_t *d, int64_t n)
 {
     int64_t i = 0;
-    for (; i + 8 <= n; i += 8) {
+    for (; i + 8 <= n; i += 8)
         if (t == TN_BF16)
             avx2_narrow_bf16(d + i, _mm256_loadu_ps(s + i));
         else
             _mm_storeu_si128((void *)(d + i), _mm256_cvtps_ph(_mm256_loadu_ps(s + i), 0));
-    }
     for (; i < n; i++) d[i] = t == TN_BF16 ? tn_f32_to_bf16(s[i]) : (uint16_t)_cvtss_sh(s[i], 0);
 }
 
@@ -150,13 +149,11 @@ static void transpose_f32(const float *src, int64_t lds, int64_t cols, int64_t k
             }
         }
     }
-    for (j = 0; j < fours; j++) {
+    for (j = 0; j < fours; j++)
         for (int64_t p = whole; p < k; p++) dst[p * ldd + j] = src[j * lds + p];
-    }
 #endif
-    for (; j < cols; j++) {
+    for (; j < cols; j++)
         for (int64_t p = 0; p < k; p++) dst[p * ldd + j] = src[j * lds + p];
-    }
 }
 
 static void transpose_16(const uint16_t *src, int64_t lds, int64_t cols, int64_t k, uint16_t *dst,
@@ -187,9 +184,8 @@ static void transpose_16(const uint16_t *src, int64_t lds, int64_t cols, int64_t
             for (int i = 0; i < SIDE; i++) dst[p * ldd + j + i] = s[i * lds + p];
     }
 #endif
-    for (; j < cols; j++) {
+    for (; j < cols; j++)
         for (int64_t p = 0; p < k; p++) dst[p * ldd + j] = src[j * lds + p];
-    }
 }
 
 void tn_pack_transpose(tn_dtype d, const void *src, int64_t lds, int64_t cols, int64_t k, void *dst,

@@ -11,8 +11,7 @@
  * than cores to run them on, nobody spins.
  *
  * A page that the kernel wipes in a forked child says that the workers stayed behind; the first call there
- * starts new ones. Read first: tn_pool_run, then work, then worker.
- */
+ * starts new ones. Read first: tn_pool_run, then work, then worker. */
 #include "pool.h"
 
 #include "../../../include/tensor.h"

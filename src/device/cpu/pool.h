@@ -2,8 +2,7 @@
  *
  * Work is n items cut into fixed chunks [i*chunk, min(n, (i+1)*chunk)). The cut depends on n and chunk only,
  * never on the thread count, so a kernel that is deterministic per chunk gives the same bits on any machine.
- * A pool runs one call at a time: it belongs to one session, and a session to one thread at a time.
- */
+ * A pool runs one call at a time: it belongs to one session, and a session to one thread at a time. */
 #ifndef TN_POOL_H
 #define TN_POOL_H
 

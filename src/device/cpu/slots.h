@@ -28,9 +28,8 @@ static inline bool tn_open_slots(tn_slots *s, tn_cpu_lib *lib, tn_scratch use, i
 
 static inline int tn_take_slot(tn_slots *s)
 {
-    for (int i = 0;; i = (i + 1) % s->n) {
+    for (int i = 0;; i = (i + 1) % s->n)
         if (!atomic_flag_test_and_set_explicit(&s->taken[i], memory_order_acquire)) return i;
-    }
 }
 
 static inline void *tn_slot(const tn_slots *s, int i) { return s->first + (size_t)i * s->bytes; }

@@ -7,8 +7,7 @@
  * where attention is several kernels, or hand them to a product as its operand.
  *
  * What a mask of bools or of causality hides has no gradient. Gradients take o and lse as they were rounded:
- * p is e^(score - lse), and sum p dd is that of go times o. Read first: row.
- */
+ * p is e^(score - lse), and sum p dd is that of go times o. Read first: row. */
 #include "internal.h"
 
 #include "../../core/build.h"

@@ -2,8 +2,7 @@
  *
  * It compiles and launches nothing: the runtime gives its nodes to tn_ref_run one by one. Blocks carry their
  * size in a header of 64 bytes, so that what is handed out stays 64-byte aligned and can be counted.
- * Read first: tn_ref_open.
- */
+ * Read first: tn_ref_open. */
 #include "internal.h"
 
 #include <string.h>

@@ -1,8 +1,7 @@
 /* eltwise.c - the elementwise rows of ops.def, evaluated in double, and the ops that make or convert numbers.
  *
  * Every row becomes a function of three doubles, and those that take integers (all but type FLT) a second one
- * of 128-bit integers, which hold every result of two i64 before it wraps. Read first: tn_ref_eltwise.
- */
+ * of 128-bit integers, which hold every result of two i64 before it wraps. Read first: tn_ref_eltwise. */
 #include "internal.h"
 
 #include <math.h>

@@ -1,7 +1,6 @@
 /* index.c - reading and adding where an index tensor says; every index is checked.
  *
- * Read first: pick, which turns one element of the index into a coordinate or the error.
- */
+ * Read first: pick, which turns one element of the index into a coordinate or the error. */
 #include "internal.h"
 
 /* Of element k of the index. */

@@ -2,8 +2,7 @@
  *
  * run.c gathers every operand into row-major elements without gaps and hands them over with a zeroed result;
  * the op functions below therefore know shapes and attributes but no strides or memory. What only moves
- * elements moves doubles; what computes asks whether they are integers (tn_ref_ints).
- */
+ * elements moves doubles; what computes asks whether they are integers (tn_ref_ints). */
 #ifndef TN_REF_INTERNAL_H
 #define TN_REF_INTERNAL_H
 

@@ -1,6 +1,5 @@
 /* move.c - the views that strides cannot say: a reshape of a transposed tensor, padding, concatenation. The
- * others are never run. Read first: tn_ref_pad.
- */
+ * others are never run. Read first: tn_ref_pad. */
 #include "internal.h"
 
 #include <string.h>

@@ -2,8 +2,7 @@
  *
  * Six ops, one walk: for every output element the elements of its window that lie inside the image. Padding
  * takes part in nothing. pool_spread is the transpose of pool_sum and pool_put that of pool_take, so they
- * walk the same pairs and add the other way. Read first: window.
- */
+ * walk the same pairs and add the other way. Read first: window. */
 #include "internal.h"
 
 #include <math.h>

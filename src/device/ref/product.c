@@ -2,8 +2,7 @@
  *
  * All three convolution passes are the same sum over (image, output pixel, window element, channels) with the
  * three tensors in different roles; `sweep` walks it once and `pass` says what is added to what.
- * Read first: tn_ref_conv2d.
- */
+ * Read first: tn_ref_conv2d. */
 #include "internal.h"
 
 static void whole_matmul(const tn_ref_int *x, const tn_ref_int *y, const tn_ref_int *bias, tn_ref_int *out,

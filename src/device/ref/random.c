@@ -2,8 +2,7 @@
  *
  * key = the seed's low and high word; counter = (row-major index / 4 as two words, draw as two words);
  * element i uses word i % 4 of its block. So an element depends on seed, draw and its place alone. Read
- * first: words.
- */
+ * first: words. */
 #include "internal.h"
 
 #include <math.h>

@@ -1,8 +1,7 @@
 /* reduce.c - reductions over a set of axes and cumulative sums.
  *
  * Sums and products of integers wrap at 64 bits; what follows narrows them to the result's dtype. Read first:
- * tn_ref_reduce, which visits each result once and walks the elements that fold into it.
- */
+ * tn_ref_reduce, which visits each result once and walks the elements that fold into it. */
 #include "internal.h"
 
 #include <math.h>

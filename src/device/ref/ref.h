@@ -9,8 +9,7 @@
  * from libm here, and Philox, convolution, pooling and the index maps are written again, as directly as they
  * can be said.
  *
- * Read first: tn_ref_run in run.c, which hands each op dense operands and a zeroed result.
- */
+ * Read first: tn_ref_run in run.c, which hands each op dense operands and a zeroed result. */
 #ifndef TN_REF_H
 #define TN_REF_H
 

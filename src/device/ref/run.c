@@ -1,7 +1,6 @@
 /* run.c - one node at a time: operands made dense, the op's function called, the result rounded.
  *
- * Which function that is says the row of the operator in ops.def. Read first: tn_ref_run.
- */
+ * Which function that is says the row of the operator in ops.def. Read first: tn_ref_run. */
 #include "internal.h"
 
 #include <string.h>

@@ -1,6 +1,5 @@
 /* walk.c - what every rule of the interpreter uses: how elements lie, one after the other, and how a value is
- * rounded to the dtype it has. Start with tn_ref_next.
- */
+ * rounded to the dtype it has. Start with tn_ref_next. */
 #include "internal.h"
 
 static int64_t wrap(tn_dtype d, int64_t v)
