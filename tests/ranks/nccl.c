@@ -37,6 +37,14 @@ typedef struct job {
     int root; /* of a broadcast; -1: none */
 } job;
 
+/* Between ncclGroupStart and ncclGroupEnd, which submits them. */
+static struct {
+    job what;
+    tn_nccl_stream stream;
+} held[64];
+static unsigned n_held;
+static bool holding;
+
 static size_t size_of(tn_nccl_type t)
 {
     return t == TN_NCCL_BYTE ? 1 : t == TN_NCCL_I32 || t == TN_NCCL_F32 ? 4 : 8;
@@ -98,6 +106,12 @@ static void run(void *user)
 
 static tn_nccl_result submit(job what, tn_nccl_stream stream)
 {
+    if (holding) {
+        if (n_held == sizeof held / sizeof *held) return 1;
+        held[n_held].what = what;
+        held[n_held++].stream = stream;
+        return 0;
+    }
     union {
         void *data;
         unsigned (*fn)(tn_nccl_stream, void (*)(void *), void *);
@@ -183,10 +197,15 @@ API tn_nccl_result ncclBroadcast(const void *in, void *out, size_t n, tn_nccl_ty
 
 API tn_nccl_result ncclGroupStart(void)
 {
+    holding = true;
     return 0;
 }
 
 API tn_nccl_result ncclGroupEnd(void)
 {
-    return 0;
+    tn_nccl_result r = !holding;
+    holding = false;
+    for (unsigned i = 0; i < n_held; i++) r = submit(held[i].what, held[i].stream) || r;
+    n_held = 0;
+    return r;
 }
