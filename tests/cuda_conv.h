@@ -31,7 +31,7 @@ static const tiling tilings[] = {
     {64, 64, 2, 2, 16, 3, false},    {128, 128, 8, 1, 32, 4, false}, {128, 256, 8, 1, 32, 3, false},
     {256, 128, 8, 1, 32, 4, false},  {256, 64, 8, 1, 32, 4, false},  {128, 64, 8, 1, 32, 3, false},
     {192, 256, 12, 1, 32, 4, false}, {384, 128, 12, 1, 32, 4, true}, {256, 128, 8, 1, 32, 4, true},
-    {256, 64, 8, 1, 32, 3, true},    {128, 128, 8, 1, 32, 4, true},  {128, 384, 12, 1, 32, 4, true},
+    {256, 64, 8, 1, 32, 3, true},    {128, 128, 8, 1, 32, 4, true},  {64, 576, 12, 1, 32, 4, true},
     {64, 576, 12, 1, 32, 3, true}};
 enum { WARPGROUPS = 4, HALOS = 10, TURNED = 14, TILINGS = sizeof tilings / sizeof *tilings };
 /* the first of the tilings that are by them, that keep a part of the image, and that do for the weights */

@@ -98,7 +98,7 @@ CUDA_TEST(halos)
                 c.d.w = below(8) ? 1 + below(14) : 30 + below(50);
                 c.d.groups = below(4) ? 1 : 2;
                 c.d.kh = 1 + below(4), c.d.kw = 1 + below(4);
-                if (pass == 2) c.d.kw = 3;
+                if (pass == 2) c.d.kh = c.d.kw = 3;
                 *(pass == 1 ? &c.d.oc : &c.d.c) = c.d.groups * 64 * (1 + below(3));
                 *(pass == 1 ? &c.d.c : &c.d.oc) = c.d.groups * 8 * (1 + below(20));
                 for (int k = 0; k < 4; k++) c.d.pad[k] = below(4);

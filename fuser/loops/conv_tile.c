@@ -23,6 +23,9 @@ enum {
     BLOCK_SHARED = 1024,
     WORD_SHARED = 1024,
     REGISTERS = 65536,
+    WINDOW = 3,   /* conv_halo_weights.cu: its rows and columns, */
+    WIDE = 64,    /* channels of x in a tile, */
+    PIXELS = 128, /* and of a buffer */
     FINISH_THREADS = 256,
     MOST_SPLITS = 256,
     MOST_UNITS = 16, /* that a thread copies of one buffer's A, and of B */
@@ -136,11 +139,6 @@ static int64_t reciprocal(int64_t d)
 
 /* ---- one tile ---- */
 
-/* Of conv_halo_weights.cu's tiles: rows of the window, channels of x, and pixels of a buffer. */
-static int tap_rows(const struct fu_conv_tile *o) { return o->bn == 576 ? 3 : 1; }
-static int wide_of(const struct fu_conv_tile *o) { return o->bn / 3 / tap_rows(o); }
-static int pixels_of(const struct fu_conv_tile *o) { return o->bk * (tap_rows(o) == 3 ? 2 : 1); }
-
 static bool valid(const struct fu_conv_tile *o, const shape *s)
 {
     if (o->halo && s->weights) return o->splits >= 1;
@@ -177,8 +175,7 @@ static int64_t shared_of(const struct fu_conv_tile *o, const shape *s, bool stat
         return s->taps * o->bn * 4 + (int64_t)threads * o->vec_a * 4;
     int64_t buffers = (int64_t)o->stages * (o->bm + o->bn) * o->bk * s->size;
     if (o->halo) buffers = ((int64_t)o->stages * o->bn + halos_of(o, s) * s->halo) * o->bk * s->size;
-    if (o->halo && s->weights)
-        return o->stages * ((int64_t)o->bm * (pixels_of(o) + 1) + s->halo * wide_of(o)) * s->size;
+    if (o->halo && s->weights) return o->stages * ((int64_t)o->bm * (PIXELS + 1) + s->halo * WIDE) * s->size;
     int64_t results = (int64_t)o->bm * (o->bn + ROOM) * 4;
     if (stats) results += 3 * 4 * (int64_t)(threads > o->bn ? threads : o->bn);
     if (s->in_each) return results + s->taps * o->bn * s->in_each * 4;
@@ -240,7 +237,7 @@ static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
         o->bound = work > moved ? "lanes" : "DRAM";
         return;
     }
-    const double bm = o->bm, bn = o->bn, bk = o->halo && s->weights ? pixels_of(o) : o->bk, size = s->size;
+    const double bm = o->bm, bn = o->bn, bk = o->halo && s->weights ? PIXELS : o->bk, size = s->size;
     /* rows of the image that a buffer costs */
     const bool turned = o->halo && s->weights;
     const double rows = o->halo && !turned ? (double)s->halo / (double)s->taps : bm;
@@ -253,10 +250,13 @@ static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
                  reads_b = o->wgmma ? bm / 64 : o->warps_m;
     double brought = (rows + bn) * bk, read = (reads_a * bm + reads_b * bn) * bk;
     if (turned) { /* 64 channels of x and all of gy an instruction */
-        brought = bm * bk + (double)(s->halo * wide_of(o));
+        brought = bm * bk + (double)(s->halo * WIDE);
         read = bn / 64 * (64 + bm) * bk;
     }
-    const double shared = (read + brought) * size / shared_per_clock, l2 = brought * size / l2_per_clock;
+    /* what lies in chunks apart (wgmma.cuh) is read at a part of the rate, as an H100 was measured */
+    if (o->halo) read += turned ? 2 * read : 3 * reads_a * bm * bk;
+    const double shared = (read + brought) * size / shared_per_clock;
+    const double l2 = brought * size / l2_per_clock;
     const double issue = issued(o, s) * o->warps_m * o->warps_n / 4;
     const struct {
         double clocks;
@@ -265,6 +265,8 @@ static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
     double step = 0;
     for (int i = 0; i < 4; i++)
         if (takes[i].clocks > step) step = takes[i].clocks, o->bound = takes[i].name;
+    /* few warps that gather wait for their places, most where the weights are turned too */
+    if (size == 2 && !o->halo && !s->weights) step *= s->forward ? 1.1 : 1.4;
     const double buffers = (double)tn_ceil_div(tn_ceil_div(s->k, (int64_t)bk), o->splits);
     const double written = o->wgmma ? size : 4; /* what is left waits for memory alone */
     double block = buffers * (step + barrier_clocks) + bm * bn * written / memory_per_clock;
@@ -336,8 +338,8 @@ static bool lay_halo(const tn_conv2d_desc *d, const struct fu_conv_tile *o, shap
     int64_t extent[2];
     if (s->direct || d->stride[0] != 1 || d->stride[1] != 1 || s->channels % o->bk) return false;
     if (s->weights) {
-        if (!(o->bm == 64 && o->bn == 576) && !(o->bm == 128 && o->bn == 384)) return false;
-        if (d->kw != 3 || d->kh % tap_rows(o) || s->channels % wide_of(o)) return false;
+        if (o->bm != 64 || o->bn != WINDOW * WINDOW * WIDE || d->kh != WINDOW || d->kw != WINDOW)
+            return false;
     } else if (o->splits > 1 || s->taps < 2 * (o->stages - 2)) {
         return false;
     }
@@ -353,9 +355,8 @@ static bool lay_halo(const tn_conv2d_desc *d, const struct fu_conv_tile *o, shap
     s->width = extent[1];
     s->pixels = extent[0] * extent[1];
     *(s->weights ? &s->k : &s->m) = d->n * s->pixels;
-    const int64_t own = s->weights ? pixels_of(o) : o->bm;
-    const int64_t down = s->weights ? (tap_rows(o) - 1) * d->dilation[0] : reach[0];
-    s->halo = (own + down * s->width + reach[1] + 6) / 8 * 8 + 1;
+    const int64_t own = s->weights ? PIXELS : o->bm;
+    s->halo = (own + reach[0] * s->width + reach[1] + 6) / 8 * 8 + 1;
     return fits(d->n, extent[0], extent[1], 2) && s->halo < 1 << 14;
 }
 
@@ -385,12 +386,11 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *of, const tn_target *t
     if (!valid(o, s) || (o->wgmma && !suits_wgmma(o, s, t, stats))) return false;
     const bool turned = o->halo && s->weights;
     const int64_t tiles_m = tn_ceil_div(s->m, o->bm),
-                  tiles_n =
-                      turned ? d->kh / tap_rows(o) * (s->channels / wide_of(o)) : tn_ceil_div(s->n, o->bn);
+                  tiles_n = turned ? s->channels / WIDE : tn_ceil_div(s->n, o->bn);
     const int64_t tiles = tiles_m * tiles_n * s->groups * s->phases, sets = tn_ceil_div(tiles_m, STATS_TILES);
     const bool alone = s->direct && s->weights;
     const int64_t each = s->in_each ? s->in_each : 1; /* sums of a tap and channel */
-    const int64_t steps = turned       ? tn_ceil_div(s->k, pixels_of(o))
+    const int64_t steps = turned       ? tn_ceil_div(s->k, PIXELS)
                           : !s->direct ? tn_ceil_div(s->k, o->bk)
                           : alone      ? s->k
                                        : 1,
@@ -491,12 +491,11 @@ static const struct {
     int bm, bn, warps_m, warps_n;
     bool halo;
 } sizes[] = {
-    {384, 128, 12, 1, true},  {128, 384, 12, 1, true}, {64, 576, 12, 1, true},  {256, 128, 8, 1, true},
-    {256, 64, 8, 1, true},    {128, 128, 8, 1, true},  {256, 64, 8, 1, false},  {128, 64, 8, 1, false},
-    {192, 256, 12, 1, false}, {128, 256, 8, 1, false}, {256, 128, 8, 1, false}, {128, 128, 8, 1, false},
-    {128, 256, 2, 4, false},  {256, 128, 4, 2, false}, {128, 128, 2, 4, false}, {128, 64, 2, 2, false},
-    {64, 128, 2, 2, false},   {64, 64, 2, 2, false},   {128, 32, 4, 1, false},  {64, 32, 4, 1, false},
-    {32, 64, 1, 4, false},    {32, 32, 2, 2, false}};
+    {384, 128, 12, 1, true}, {64, 576, 12, 1, true},  {256, 128, 8, 1, true},   {256, 64, 8, 1, true},
+    {256, 64, 8, 1, false},  {128, 64, 8, 1, false},  {192, 256, 12, 1, false}, {128, 256, 8, 1, false},
+    {256, 128, 8, 1, false}, {128, 128, 8, 1, false}, {128, 256, 2, 4, false},  {256, 128, 4, 2, false},
+    {128, 128, 2, 4, false}, {128, 64, 2, 2, false},  {64, 128, 2, 2, false},   {64, 64, 2, 2, false},
+    {128, 32, 4, 1, false},  {64, 32, 4, 1, false},   {32, 64, 1, 4, false},    {32, 32, 2, 2, false}};
 
 bool fu_conv_size(int i, struct fu_conv_tile *out)
 {
@@ -564,13 +563,6 @@ static bool can_load(const shape *s, const struct fu_conv_tile *o)
     return !(s->weights && o->products == 3 && o->bn > o->bm && o->bn * o->bk > 2048);
 }
 
-/* Blocks that conv_halo_weights.cu needs for all weights. */
-static int64_t weight_tiles(const tn_conv2d_desc *d, const shape *s, const struct fu_conv_tile *o)
-{
-    return s->groups * tn_ceil_div(s->m, o->bm) * tn_ceil_div(d->kh, tap_rows(o)) *
-           tn_ceil_div(s->channels, wide_of(o));
-}
-
 /* `loading`: of those that can have a prologue. */
 static int best_tiles(const tn_conv2d_desc *d, const tn_target *t, bool stats, bool loading, int most,
                       struct fu_conv_tile *out)
@@ -590,7 +582,8 @@ static int best_tiles(const tn_conv2d_desc *d, const tn_target *t, bool stats, b
                 try.splits = splits;
                 if (try.halo && s.weights) { /* so many turns of all multiprocessors */
                     if (splits > 2) break;
-                    try.splits = splits * t->processors / weight_tiles(d, &s, &try);
+                    try.splits = splits * t->processors /
+                                 (s.groups * tn_ceil_div(s.m, try.bm) * tn_ceil_div(s.channels, WIDE));
                     if (try.splits < 1) try.splits = 1;
                 }
                 if ((!loading || can_load(&s, &try)) && fill_in(d, &s, t, stats, &try))

@@ -496,11 +496,10 @@ TN_FN void run(const tn_cuda_args &a)
 #endif
         show();
         __syncthreads(); /* buffer i is there for all, and the next to be filled is no longer read */
-        /* warpgroups ask for products first: they run while the thread looks for what to copy */
-        if (WGMMA) multiply(sum, shared + reading * STAGE, warp_m, warp_n);
+        /* first: asking for a product of a warpgroup keeps the warp while those before it run */
         if (i + AHEAD < count) fill(a, p, s, shared + writing * STAGE, (begin + i + AHEAD) * BK);
         tn_copy_commit();
-        if (!WGMMA) multiply(sum, shared + reading * STAGE, warp_m, warp_n);
+        multiply(sum, shared + reading * STAGE, warp_m, warp_n);
         await();
         reading = reading + 1 == STAGES ? 0 : reading + 1;
         writing = writing + 1 == STAGES ? 0 : writing + 1;

@@ -186,11 +186,6 @@ TN_FN void run(const tn_cuda_args &a)
         tn_copy_wait<AHEAD - 1>();
         tn_wgmma_show();
         __syncthreads(); /* a tap's weights are there for all, and what is filled next is no longer read */
-        const int32_t at = (p.dy < 0 ? (i - p.taps_y + 1) * p.dy : i * p.dy) * (int32_t)a.dim[25] +
-                           (p.dx < 0 ? (j - p.taps_x + 1) * p.dx : j * p.dx);
-        /* a row as a number without sign: with one, ptxas finds no way but to wait for each product */
-        multiply(sum, halo + (threadIdx.x / 128 * (MT * 64) + (uint32_t)at) * 16, s.rows,
-                 stages + reading * STAGE);
         if (left > AHEAD) fill_weights(a, p, s, stages + writing * STAGE, next_tap, next_channel);
         /* the other halo is read until tap 1, and has to be asked for in time */
         if (HALO == 2 && tap > 0 && channel + BK < p.channels) {
@@ -199,6 +194,11 @@ TN_FN void run(const tn_cuda_args &a)
                       channel + BK);
         }
         tn_copy_commit();
+        const int32_t at = (p.dy < 0 ? (i - p.taps_y + 1) * p.dy : i * p.dy) * (int32_t)a.dim[25] +
+                           (p.dx < 0 ? (j - p.taps_x + 1) * p.dx : j * p.dx);
+        /* a row as a number without sign: with one, ptxas finds no way but to wait for each product */
+        multiply(sum, halo + (threadIdx.x / 128 * (MT * 64) + (uint32_t)at) * 16, s.rows,
+                 stages + reading * STAGE);
         tn_wgmma_wait<1>();
         reading = reading + 1 == STAGES ? 0 : reading + 1;
         writing = writing + 1 == STAGES ? 0 : writing + 1;

@@ -1,10 +1,10 @@
-/* conv_halo_weights.cu - weight gradient of windows three wide and of stride 1 by warpgroups, where a part of
- * the image stays in shared memory while all taps are multiplied with it.
+/* conv_halo_weights.cu - weight gradient of windows of 3 x 3 and stride 1 by warpgroups, where a part of the
+ * image stays in shared memory while all taps are multiplied with it.
  *
  * Pixels are numbered as conv_halo.cu has it, so that the pixels of x that a tap sees are those of gy,
- * further up or down by a number. K are pixels, PIXELS of them a buffer: rows of gy, whose channels are BM,
- * and the rows of x that their windows see, 64 channels of them or 128. A block has a row of the window or,
- * TAP_ROWS 3, all of it; each of three warpgroups has a column of it, and of each of its taps
+ * further up or down by a number. K are pixels, PIXELS of them a buffer: rows of gy, BM of its channels, and
+ * the rows of x that their windows see, as many channels. Each of three warpgroups has a column of the
+ * window, and of each of its taps
  *
  *   D [channels of x, channels of gy] = x [pixels, channels]^T gy [pixels, channels]
  *
@@ -17,25 +17,23 @@ namespace SPACE
 {
 
 enum {
-    TAP_ROWS = BN == 576 ? 3 : 1,
-    WIDE = BN / TAP_ROWS / 3, /* channels of x */
-    MT = WIDE / 64,
-    PIXELS = BK * (TAP_ROWS == 3 ? 2 : 1), /* of a buffer, as conv_tile.c has it */
-    PITCH = PIXELS + 1,                    /* of gy's rows */
-    GY_BYTES = BM / 8 * PITCH * 16,
+    WINDOW = 3,         /* rows and columns */
+    WIDE = 64,          /* channels of x, and BM of gy */
+    PIXELS = 128,       /* of a buffer, as conv_tile.c has it */
+    PITCH = PIXELS + 1, /* of gy's rows */
+    CHUNKS = WIDE / 8,  /* of a row */
+    GY_BYTES = PITCH * WIDE * 2,
     AHEAD = STAGES - 2 /* buffers that are filled while two are read */
 };
 
-typedef float sums[TAP_ROWS][MT][BM / 8][4];
+typedef float sums[WINDOW][BM / 8][4];
 
-/* Rows of pixels from `lowest` on, CHANNELS of them each: of an image of height x width pixels of `depth`
+/* Rows of pixels from `lowest` on, WIDE channels each: of an image of height x width pixels of `depth`
  * channels. Where a pixel does not exist, and for channels from `left` on, zeros. */
-template <int CHANNELS>
 TN_FN void fill_rows(const tn_cuda_args &a, const place &p, char *to, int32_t pitch, int32_t rows,
                      int32_t lowest, const element *image, int32_t height, int32_t width, int32_t depth,
                      int32_t left)
 {
-    enum { CHUNKS = CHANNELS / 8 };
     const int chunk = (int)threadIdx.x % CHUNKS;
 #pragma unroll 1
     for (int32_t row = (int)threadIdx.x / CHUNKS; row < rows; row += THREADS / CHUNKS) {
@@ -59,10 +57,10 @@ struct source {
 
 TN_FN void fill(const tn_cuda_args &a, const place &p, const source &s, char *stage, int32_t q)
 {
-    fill_rows<BM>(a, p, stage, PITCH, PIXELS, q, s.gy, (int32_t)a.dim[7], (int32_t)a.dim[8],
-                  (int32_t)a.dim[4], s.left);
-    fill_rows<WIDE>(a, p, stage + GY_BYTES, s.rows, s.rows, q + s.lowest, s.x, (int32_t)a.dim[1],
-                    (int32_t)a.dim[2], (int32_t)a.dim[3], WIDE);
+    fill_rows(a, p, stage, PITCH, PIXELS, q, s.gy, (int32_t)a.dim[7], (int32_t)a.dim[8], (int32_t)a.dim[4],
+              s.left);
+    fill_rows(a, p, stage + GY_BYTES, s.rows, s.rows, q + s.lowest, s.x, (int32_t)a.dim[1], (int32_t)a.dim[2],
+              (int32_t)a.dim[3], WIDE);
 }
 
 /* `first`: the row of x that the warpgroup's tap in the first row of taps sees from the first pixel. */
@@ -73,17 +71,14 @@ TN_FN void multiply(sums &sum, const char *stage, const char *first, int32_t pit
 #pragma unroll
     for (int step = 0; step < PIXELS / 16; step++)
 #pragma unroll
-        for (int i = 0; i < TAP_ROWS; i++)
-#pragma unroll
-            for (int m = 0; m < MT; m++) {
-                const uint64_t at = tn_chunks_at(x, step * 16 + i * down + m * 8 * pitch);
-                const uint64_t by = tn_chunks_at(gy, step * 16);
+        for (int i = 0; i < WINDOW; i++) {
+            const uint64_t at = tn_chunks_at(x, step * 16 + i * down), by = tn_chunks_at(gy, step * 16);
 #if DTYPE == 2
-                tn_wgmma_f16<true, true, true>(sum[i][m], at, by);
+            tn_wgmma_f16<true, true, true>(sum[i], at, by);
 #else
-                tn_wgmma_bf16<true, true, true>(sum[i][m], at, by);
+            tn_wgmma_bf16<true, true, true>(sum[i], at, by);
 #endif
-            }
+        }
     tn_wgmma_close();
 }
 
@@ -96,28 +91,25 @@ TN_FN void run(const tn_cuda_args &a)
     source s;
     sums sum;
     find_place(a, p);
-    const int32_t parts = p.channels / WIDE, tile = p.n0 / BN;
-    const int32_t tap_row = tile / parts * TAP_ROWS, channel = tile % parts * WIDE;
+    const int32_t channel = p.n0 / BN * WIDE;
     s.x = (const element *)a.buf[0] + p.group * p.channels + channel;
     s.gy = (const element *)a.buf[1] + p.group * p.m + p.m0;
-    s.rows = (PIXELS + (TAP_ROWS - 1) * p.dy * width + 2 * p.dx + 6) / 8 * 8 + 1; /* as conv_tile.c has it */
-    s.lowest = (p.y + tap_row * p.dy) * width + p.x;
+    s.rows = (PIXELS + 2 * p.dy * width + 2 * p.dx + 6) / 8 * 8 + 1; /* as conv_tile.c has it */
+    s.lowest = p.y * width + p.x;
     s.left = p.m - p.m0;
     /* of the thread's first sum; lanes that differ in lane / 4 have columns side by side */
     float *to = (float *)a.buf[PARTIALS] +
-                ((p.split * a.dim[9] + p.group) * p.m + p.m0 + lane % 4 * 2) * p.n +
-                (tap_row * 3 + warp / 4) * p.channels + channel + warp % 4 * 16 + lane / 4;
+                ((p.split * a.dim[9] + p.group) * p.m + p.m0 + lane % 4 * 2) * p.n + warp / 4 * p.channels +
+                channel + warp % 4 * 16 + lane / 4;
     const int32_t stage = GY_BYTES + s.rows * WIDE * 2;
     const int32_t all = (p.k + PIXELS - 1) / PIXELS, per = (int32_t)a.dim[21], begin = p.split * per;
     const int32_t count = all - begin < per ? all - begin : per;
 #pragma unroll
-    for (int i = 0; i < TAP_ROWS; i++)
+    for (int i = 0; i < WINDOW; i++)
 #pragma unroll
-        for (int m = 0; m < MT; m++)
+        for (int n = 0; n < BM / 8; n++)
 #pragma unroll
-            for (int n = 0; n < BM / 8; n++)
-#pragma unroll
-                for (int k = 0; k < 4; k++) sum[i][m][n][k] = 0;
+            for (int k = 0; k < 4; k++) sum[i][n][k] = 0;
     int32_t left = count, q = begin * PIXELS, reading = 0,
             writing = AHEAD * stage; /* pixel to fill from; bytes */
 #pragma unroll
@@ -130,19 +122,17 @@ TN_FN void run(const tn_cuda_args &a)
         tn_copy_wait<AHEAD - 1>();
         tn_wgmma_show();
         __syncthreads(); /* a buffer is there for all, and the next to be filled is no longer read */
-        const char *const from = shared + reading;
-        multiply(sum, from, from + GY_BYTES + threadIdx.x / 128 * (uint32_t)p.dx * 16, s.rows, p.dy * width);
         if (left > AHEAD) fill(a, p, s, shared + writing, q);
         tn_copy_commit();
+        const char *const from = shared + reading;
+        multiply(sum, from, from + GY_BYTES + threadIdx.x / 128 * (uint32_t)p.dx * 16, s.rows, p.dy * width);
         tn_wgmma_wait<1>();
         reading = reading == (STAGES - 1) * stage ? 0 : reading + stage;
         writing = writing == (STAGES - 1) * stage ? 0 : writing + stage;
     }
     tn_wgmma_wait<0>();
 #pragma unroll
-    for (int i = 0; i < TAP_ROWS; i++)
-#pragma unroll
-        for (int m = 0; m < MT; m++) tn_wgmma_hold(sum[i][m]);
+    for (int i = 0; i < WINDOW; i++) tn_wgmma_hold(sum[i]);
     tn_copy_wait<0>();
     const int32_t taps =
         3 * ((int32_t)a.dim[3] / (int32_t)a.dim[9]); /* columns from a row of the window to the next */
@@ -152,12 +142,9 @@ TN_FN void run(const tn_cuda_args &a)
         for (int k = 0; k < 2; k++, to += p.n) {
             if (n * 8 + lane % 4 * 2 + k >= s.left) continue;
 #pragma unroll
-            for (int i = 0; i < TAP_ROWS; i++)
+            for (int i = 0; i < WINDOW; i++)
 #pragma unroll
-                for (int m = 0; m < MT; m++)
-#pragma unroll
-                    for (int half = 0; half < 2; half++)
-                        to[i * taps + m * 64 + half * 8] = sum[i][m][n][k + 2 * half];
+                for (int half = 0; half < 2; half++) to[i * taps + half * 8] = sum[i][n][k + 2 * half];
         }
 }
 
