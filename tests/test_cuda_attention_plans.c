@@ -1,6 +1,6 @@
-/* test_cuda_attention_plans.c - what attention becomes on a GPU: one kernel forward and three backward for
- * each head, mask and dtype that there are kernels for, q, k and v read where a packed projection has left
- * them, nothing in memory that grows as the scores do; and that its numbers are the CPU's.
+/* test_cuda_attention_plans.c - what attention becomes on a GPU: one kernel forward and three backward, or
+ * two, for each head, mask and dtype that there are kernels for, q, k and v read where a packed projection
+ * has left them, nothing in memory that grows as the scores do; and that its numbers are the CPU's.
  *
  * Plans are looked at; what is compared with the CPU also runs, on the simulated GPU. Read first:
  * record_block.
@@ -112,6 +112,49 @@ TEST(each_has_one_kernel_forward_and_three_backward)
                 forget(&v);
                 assert_int_equal(tn_close(s), 0);
             }
+}
+
+/* ---- by warpgroups ---- */
+
+enum { LONG = 200, WIDE = 64 }; /* two blocks of keys */
+
+static void record_long(traced *t)
+{
+    give(t, attend(input(t, BATCH, LONG, 3 * HEADS * WIDE), BATCH, LONG, HEADS, WIDE, 0));
+}
+
+/* Where a GPU has their products one kernel gives the gradients of q, k and v, if all are wanted; the
+ * gradients of k and v alone are the older kernel's. */
+TEST(warpgroups_have_two_kernels_backward)
+{
+    const tiled c = {.name = "long", .record = record_long, .dtype = TN_BF16};
+    rig_open(state);
+    sim.set("shared-most", 227 << 10);
+    tn_session *s = open_on(TN_CUDA);
+    traced t = begin(s, &c);
+    seen v = look(s);
+    forget(&v);
+    v = look_backward(&t);
+    if (steps_named(&v, "attention_dq_dk_dv") != 1 || steps_named(&v, "attention_d") != 2) {
+        print_plan(&v);
+        fail_msg("%d kernels backward", steps_named(&v, "attention_d"));
+    }
+    forget(&v);
+    assert_int_equal(tn_close(s), 0);
+    compare(&c);
+    s = open_on(TN_CUDA);
+    tn_step_begin(s);
+    traced some = {.s = s, .gradients = true, .dtype = TN_BF16};
+    tn_tensor *x[3], *grad[MOST];
+    for (int i = 0; i < 3; i++) x[i] = input(&some, BATCH, HEADS, LONG, WIDE);
+    give(&some, tn_scaled_dot_product_attention(x[0], x[1], x[2], .causal = true));
+    some.wrt[0] = some.wrt[1], some.wrt[1] = some.wrt[2], some.n_wrt = 2;
+    take_gradients(&some, loss_of(&some), grad);
+    v = look(s);
+    assert_int_equal(steps_named(&v, "attention_dk_dv"), 1);
+    assert_int_equal(steps_named(&v, "attention_d"), 2);
+    forget(&v);
+    assert_int_equal(tn_close(s), 0);
 }
 
 /* ---- memory ---- */

@@ -313,34 +313,46 @@ static double flash_work(const tn_target *t, const struct fu_flash_tile *tile)
     return tile->flops / (rate * share) / (r->instruction_ps * 1e-3);
 }
 
+static fu_flash_desc flash_of_all(const fu_ctx *c, const tn_attention *a, const fu_attention_size *size,
+                                  fu_flash_pass pass, const bool *wanted)
+{
+    fu_flash_desc d = flash_of(c->target, size, pass);
+    d.dropout = a->keep && pass != FU_FLASH_DELTA; /* which knows nothing of it */
+    d.strict = a->strict;
+    d.mask = !a->mask                    ? FU_FLASH_NO_MASK
+             : a->mask->dtype == TN_BOOL ? FU_FLASH_BOOL_MASK
+                                         : FU_FLASH_ADDED_MASK;
+    d.whole = wanted[0] && wanted[1] && wanted[2];
+    return d;
+}
+
 /* One launch. What a pass does not touch of what stands between its operands is any memory: of out, in the
- * order o, lse or dq, dk, dv, it writes those that are wanted. */
+ * order o, lse or dq, dk, dv, it writes those that are wanted. sums: of backward's warpgroups, with `counts`
+ * words in front; or no slot. */
 static int emit_flash(fu_ctx *c, const tn_attention *a, const fu_attention_size *size, const operand *from,
-                      fu_flash_pass pass, const operand *delta, const operand *out, const bool *wanted)
+                      fu_flash_pass pass, const operand *delta, const operand *sums, int64_t counts,
+                      const operand *out, const bool *wanted)
 {
     static const char *const name[FU_FLASH_PASSES] = {"attention", "attention_delta", "attention_dk_dv",
                                                       "attention_dq"};
     static const char *const does[FU_FLASH_PASSES] = {"v", NULL, "the gradients of k and v",
                                                       "the gradient of q"};
+    static const char *const all = "the gradients of q, k and v";
     static const int in_dim[] = {FU_AT_Q, FU_AT_K, FU_AT_V, FU_AT_MASK, FU_AT_O, 0, FU_AT_GO};
     static const int out_dim[] = {FU_AT_DQ, FU_AT_DK, FU_AT_DV};
     static const char *const flag[] = {"DQ", "DK", "DV"};
     const bool back = pass != FU_FLASH_FORWARD, small = pass == FU_FLASH_DELTA;
-    fu_flash_desc d = flash_of(c->target, size, pass);
+    const fu_flash_desc d = flash_of_all(c, a, size, pass, wanted);
     struct fu_flash_tile tile;
     char defines[1024];
     kernel k;
-    int r = open_kernel(&k, c, size, name[pass]);
+    if (!fu_flash_tile(&d, c->target, &tile)) return fu_fail(c, TN_E_INTERNAL, "no tile for an attention");
+    const bool whole = pass == FU_FLASH_DKV && tile.wgmma;
+    int r = open_kernel(&k, c, size, whole ? "attention_dq_dk_dv" : name[pass]);
     if (r) return r;
     set_sizes(&k, a->q, size);
-    d.dropout = a->keep && !small; /* which knows nothing of it */
-    d.strict = a->strict;
-    d.mask = !a->mask                    ? FU_FLASH_NO_MASK
-             : a->mask->dtype == TN_BOOL ? FU_FLASH_BOOL_MASK
-                                         : FU_FLASH_ADDED_MASK;
-    if (!fu_flash_tile(&d, c->target, &tile)) return fu_fail(c, TN_E_INTERNAL, "no tile for an attention");
     fu_flash_defines(&d, &tile, defines, sizeof defines);
-    if (does[pass]) describe(&k, size, a, does[pass], tile.wgmma ? " by wgmma" : "");
+    if (does[pass]) describe(&k, size, a, whole ? all : does[pass], tile.wgmma ? " by wgmma" : "");
     tn_put(&k.t, "%s", tn_embed_text(TN_EMBED_PTX_CUH));
     fu_line(&k.t, "#define ENTRY %s", k.s->name);
     add_scale(&k, a);
@@ -371,7 +383,7 @@ static int emit_flash(fu_ctx *c, const tn_attention *a, const fu_attention_size 
         k.s->n_out = small;
     }
     for (int i = 0; back && !small && i < 3; i++) {
-        const bool writes = wanted[i] && (pass == FU_FLASH_DQ) == (i == 0);
+        const bool writes = wanted[i] && (whole || (pass == FU_FLASH_DQ) == (i == 0));
         operand o = writes ? out[i] : from[IN_Q];
         if (pass == FU_FLASH_DQ && i) break;
         fu_line(&k.t, "#define %s %d", flag[i], writes); /* left out it would be 1 */
@@ -379,6 +391,13 @@ static int emit_flash(fu_ctx *c, const tn_attention *a, const fu_attention_size 
         if (!writes) o.bytes = 0;
         add_buf(&k, &o, out_dim[i], 3);
         k.s->n_out += writes;
+    }
+    if ((small || whole) && sums->slot >= 0) {
+        operand o = *sums;
+        if (small) o.bytes = counts * 4;
+        add_buf(&k, &o, 0, 0);
+        k.s->dim[FU_AT_SPLITS] = counts;
+        k.s->n_out++;
     }
     tn_put(&k.t, "%s%s", defines, fu_flash_text(pass, &tile));
     k.s->grid = (tn_grid){.n = tile.blocks, .chunk = 1, .threads = tile.threads, .shared = tile.shared};
@@ -407,13 +426,23 @@ static int emit_flashes(fu_ctx *c, const fu_group *g, const tn_attention *a, con
         out[0].stride[1] = size->tq * size->d;
         out[0].stride[2] = size->d;
     }
-    if (!back) return emit_flash(c, a, size, from, FU_FLASH_FORWARD, NULL, out, wanted);
+    operand sums = {.slot = -1};
+    if (!back) return emit_flash(c, a, size, from, FU_FLASH_FORWARD, NULL, &sums, 0, out, wanted);
     operand delta = {.slot = fu_scratch_slot(c, size->heads * size->tq, TN_F32),
                      .bytes = size->heads * size->tq * 4};
     if (delta.slot < 0) return delta.slot;
-    int r = emit_flash(c, a, size, from, FU_FLASH_DELTA, &delta, out, wanted);
-    if (!r && (wanted[1] || wanted[2])) r = emit_flash(c, a, size, from, FU_FLASH_DKV, &delta, out, wanted);
-    if (!r && wanted[0]) r = emit_flash(c, a, size, from, FU_FLASH_DQ, &delta, out, wanted);
+    const fu_flash_desc d = flash_of_all(c, a, size, FU_FLASH_DKV, wanted);
+    struct fu_flash_tile tile = {0};
+    const bool whole = fu_flash_tile(&d, c->target, &tile) && tile.wgmma;
+    if (whole) {
+        sums = (operand){.slot = fu_scratch_slot(c, tile.parts, TN_F32), .bytes = 2 * tile.parts * 4};
+        if (sums.slot < 0) return sums.slot;
+    }
+    static const fu_flash_pass pass[] = {FU_FLASH_DELTA, FU_FLASH_DKV, FU_FLASH_DQ};
+    const bool runs[] = {true, wanted[1] || wanted[2], wanted[0] && !whole};
+    int r = 0;
+    for (int i = 0; i < 3 && !r; i++)
+        if (runs[i]) r = emit_flash(c, a, size, from, pass[i], &delta, &sums, tile.counts, out, wanted);
     return r;
 }
 

@@ -7,9 +7,9 @@
  * compiler). Where shared memory is short, or there are fewer blocks than processors, tiles get smaller. Two
  * blocks should fit on a processor: while one waits or takes exponentials the other's products run.
  *
- * Where a GPU has products of warpgroups, forward of 16-bit types with heads of 64 and 128 has a tile for
- * them too: a block of two or three warpgroups has a processor for itself. Of the two the one that should be
- * faster is taken.
+ * Where a GPU has products of warpgroups, 16-bit types with heads of 64 and 128 have a tile for them too,
+ * forward and backward: a block of two or three warpgroups has a processor for itself. Of the two the one
+ * that should be faster is taken. Backward by warpgroups is the pass of dk and dv, which gives dq as well.
  *
  * Read first: fu_flash_tile.
  */
@@ -23,7 +23,7 @@
 enum { WARPS = 4, KINDS = 3, HEADS = 4, PASSES = 3 };
 /* Of shared memory, that a kernel whose blocks share their rows takes besides: a word that says which of them
  * was the last, behind which the rest begins at a multiple of 1024. */
-enum { LAST_BYTES = 1024 };
+enum { LAST_BYTES = 1024, BLOCK_BYTES = 256 /* of attention_wgmma_backward.cu */ };
 
 typedef struct shape {
     uint8_t m_tiles, columns, kept;
@@ -81,8 +81,11 @@ static int64_t shared_of(const fu_flash_desc *d, const struct fu_flash_tile *t)
 {
     const int64_t row = (d->head + 16 / element_bytes(d->dtype)) * element_bytes(d->dtype);
     const int64_t own = t->rows * (d->pass == FU_FLASH_FORWARD ? 1 : 2);
-    if (t->wgmma) return (own + 2 * t->stages * t->columns) * d->head * 2;
     const int64_t numbers = d->pass == FU_FLASH_DKV ? 2 * t->columns * (int64_t)sizeof(float) : 0;
+    if (t->wgmma) {
+        const int64_t slopes = d->pass == FU_FLASH_DKV ? 2 * t->rows * t->columns * 2 + BLOCK_BYTES : 0;
+        return (own + 2 * t->stages * t->columns) * d->head * 2 + t->stages * numbers + slopes;
+    }
     return own * row + t->stages * (2 * t->columns * row + numbers);
 }
 
@@ -142,9 +145,9 @@ static int score_products(fu_flash_pass p)
     return p == FU_FLASH_FORWARD ? 1 : 2;
 }
 
-static int output_products(fu_flash_pass p)
+static int output_products(fu_flash_pass p, const struct fu_flash_tile *t)
 {
-    return p == FU_FLASH_DKV ? 2 : 1;
+    return p == FU_FLASH_DKV ? 2 + t->wgmma : 1;
 }
 
 /* What takes time, in cycles of a quarter. */
@@ -174,19 +177,22 @@ static double share_of_parts(const parts *p, struct fu_flash_tile *t)
 /* As share_of_tile, for a warp's 16 rows of a warpgroup's 64. What products read of shared memory is a part
  * of them: 64 and N rows of 32 bytes for 64 x N x 16, or N alone where the left ones are registers, at no
  * more than the rate at which shared memory gives. Instructions are counted in the assembler's text: for 128
- * x 128 keys and columns 700. */
+ * x 128 keys and columns 700, backward for 64 queries of 128 columns 830. Backward what a tile adds to dq is
+ * read and written. */
 static double share_of_wgmma(const fu_flash_desc *d, struct fu_flash_tile *t, double *read)
 {
-    enum { LOOP = 150, COPY = 5, SCORE = 6, MASKED = 12, DRAWN = 60, STEP = 32 };
+    enum { LOOP = 150, BACK = 500, COPY = 5, SCORE = 6, MASKED = 12, DRAWN = 60, STEP = 32 };
+    const bool back = d->pass == FU_FLASH_DKV;
     const double scores = t->columns / 2.0, steps = d->head / 16.0, parts_of = t->columns / 16.0;
-    const double copies = 2.0 * t->columns * d->head / 8 / t->threads;
-    *read = (steps * (64 + t->columns) + parts_of * d->head) * STEP / 4;
-    const double tensor = 2 * steps * t->columns / 8 * WGMMA_CYCLES, fetched = *read / SHARED_CYCLE * 4;
+    const double copies = 2.0 * t->columns * d->head / 8 / t->threads, all = back ? 5 : 2;
+    *read = (steps * (64 + t->columns) + parts_of * d->head) * STEP / 4 * (back ? 2 : 1) +
+            (back ? t->rows / 16.0 * (64 + 64) * STEP / 4 : 0);
+    const double tensor = all * steps * t->columns / 8 * WGMMA_CYCLES, fetched = *read / SHARED_CYCLE * 4;
     const parts p = {.tensor = fmax(tensor, fetched),
                      .exponents = scores * EXP_CYCLES,
                      .issue = scores * (SCORE + (d->mask ? MASKED : 0) + (d->dropout ? DRAWN : 0)) +
-                              d->head / 2.0 + COPY * copies + steps + parts_of + LOOP,
-                     .far = 4.0 * t->columns * d->head / L2_CYCLE * 4 / t->warps};
+                              d->head / 2.0 + COPY * copies + steps + parts_of + (back ? BACK : LOOP),
+                     .far = (back ? 12.0 : 4.0) * t->columns * d->head / L2_CYCLE * 4 / t->warps};
     return share_of_parts(&p, t) * tensor / p.tensor;
 }
 
@@ -199,7 +205,7 @@ static double share_of_tile(const fu_flash_desc *d, struct fu_flash_tile *t, dou
     enum { LOOP = 30, COPY = 15, SCORE = 8, MASKED = 6, DRAWN = 30, ROUND = 2, SPLIT = 5 };
     const bool wide = d->dtype == TN_F32;
     const double size = element_bytes(d->dtype), depth = 32 / size, m = t->m_tiles, n = t->columns / 8.0;
-    const double a = score_products(d->pass), b = output_products(d->pass);
+    const double a = score_products(d->pass), b = output_products(d->pass, t);
     const double mma = (a + b) * m * n * (d->head / depth); /* of each product of the precision */
     const double score_loads = a * (d->head / depth) * (n / 2 + (t->kept ? 0 : m));
     const double output_loads = b * (t->columns / depth) * (d->head / 16.0);
@@ -238,12 +244,14 @@ static void predict(const fu_flash_desc *d, const tn_target *target, struct fu_f
         return;
     }
     pairs_of(d, t, &seen, &visited);
-    t->flops = 2 * pairs * seen * d->head * (score_products(d->pass) + output_products(d->pass));
+    t->flops = 2 * pairs * seen * d->head * (score_products(d->pass) + output_products(d->pass, t));
     const double own = d->pass == FU_FLASH_FORWARD ? 2
                        : d->pass == FU_FLASH_DKV   ? 4
                                                    : 3; /* matrices of its rows */
     const double side = d->pass == FU_FLASH_DKV ? (double)d->tk : (double)d->tq;
     t->bytes = pairs * (own * side * width + 2 * width * visited / t->rows + 8 * side);
+    if (d->pass == FU_FLASH_DKV && t->wgmma)
+        t->bytes += pairs * ((double)d->tq * width + 8.0 * d->head * (visited / t->rows - (double)d->tq));
     if (d->mask) t->bytes += pairs * seen * (d->mask == FU_FLASH_BOOL_MASK ? 1 : size);
     double read;
     t->share = (t->wgmma ? share_of_wgmma : share_of_tile)(d, t, &read) *
@@ -301,22 +309,33 @@ static bool fit(const fu_flash_desc *d, const tn_target *target, int64_t most, s
 }
 
 /* What dropout draws leaves room for 64 columns of scores, as a mask that is added does beside two other
- * warpgroups. */
+ * warpgroups. Backward two warpgroups have two parts of 64 x 64 of a tile's dq, and no register for either.
+ */
 bool fu_flash_warpgroups(const fu_flash_desc *d, const tn_target *target, struct fu_flash_tile *t)
 {
-    if (!target->wgmma || d->pass != FU_FLASH_FORWARD || d->dtype == TN_F32) return false;
+    const bool back = d->pass == FU_FLASH_DKV;
+    if (!target->wgmma || (d->pass != FU_FLASH_FORWARD && !(back && d->whole)) || d->dtype == TN_F32)
+        return false;
+    if (back && (d->mask || d->dropout)) return false;
     if (d->head != 64 && d->head != 128) return false;
     const bool narrow = d->dropout || (d->head == 64 && d->mask == FU_FLASH_ADDED_MASK);
-    *t = (struct fu_flash_tile){.warps = d->head == 64 ? 12 : 8,
+    *t = (struct fu_flash_tile){.warps = d->head == 64 && !back ? 12 : 8,
                                 .m_tiles = 1,
-                                .columns = narrow ? 64 : 128,
+                                .columns = back     ? 64 * 128 / d->head
+                                           : narrow ? 64
+                                                    : 128,
                                 .stages = 3,
                                 .wgmma = true,
                                 .splits = 1};
     set_rows(d, t);
-    if (t->shared > target->shared_most) {
+    if (t->shared > target->shared_most && !back) {
         t->stages = 2;
         set_rows(d, t);
+    }
+    if (back) {
+        const int64_t tiles = d->batch * d->heads * ((d->tq + t->columns - 1) / t->columns);
+        t->counts = tiles * t->warps;
+        t->parts = t->counts + (d->tk > t->rows ? tiles * t->columns * d->head : 0);
     }
     predict(d, target, t);
     return t->shared <= target->shared_most && t->blocks <= INT32_MAX;
@@ -346,7 +365,10 @@ bool fu_flash_tile(const fu_flash_desc *d, const tn_target *target, struct fu_fl
     if (t.blocks > INT32_MAX) return false;
     predict(d, target, &t);
     *out = t;
-    const bool enough = d->tq >= 64; /* rows for a warpgroup; what is read for fewer is all that takes time */
+    const bool enough =
+        d->tq >= 64 &&
+        (d->pass == FU_FLASH_FORWARD ||
+         d->tk >= 64); /* rows for a warpgroup; what is read for fewer is all that takes time */
     if (enough && fu_flash_warpgroups(d, target, &t) && t.share / WGMMA_CYCLES > out->share / MMA_CYCLES)
         *out = t;
     return true;
@@ -354,9 +376,9 @@ bool fu_flash_tile(const fu_flash_desc *d, const tn_target *target, struct fu_fl
 
 const char *fu_flash_text(fu_flash_pass pass, const struct fu_flash_tile *tile)
 {
-    return tn_embed_text(pass != FU_FLASH_FORWARD ? TN_EMBED_ATTENTION_BACKWARD_CU
-                         : tile->wgmma            ? TN_EMBED_ATTENTION_WGMMA_CU
-                                                  : TN_EMBED_ATTENTION_CU);
+    if (pass == FU_FLASH_FORWARD)
+        return tn_embed_text(tile->wgmma ? TN_EMBED_ATTENTION_WGMMA_CU : TN_EMBED_ATTENTION_CU);
+    return tn_embed_text(tile->wgmma ? TN_EMBED_ATTENTION_WGMMA_BACKWARD_CU : TN_EMBED_ATTENTION_BACKWARD_CU);
 }
 
 int fu_flash_defines(const fu_flash_desc *d, const struct fu_flash_tile *t, char *out, size_t room)

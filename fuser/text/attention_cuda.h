@@ -27,6 +27,7 @@ typedef struct fu_flash_desc {
     fu_flash_mask mask;
     int head; /* elements of a row of q, k and v: 32, 64, 96, 128 */
     int64_t batch, heads, tq, tk;
+    bool whole; /* the gradients of q, k and v are all wanted: the pass of dk and dv may give dq too */
 } fu_flash_desc;
 
 struct fu_flash_tile {
@@ -35,7 +36,8 @@ struct fu_flash_tile {
     bool wgmma;                          /* WGMMA: by warpgroups, else by mma.sync */
     int rows, threads;                   /* of a block */
     int splits;             /* forward: blocks that share their rows, and part the keys; dim[32] */
-    int64_t parts;          /* f32 elements of scratch behind lse, with splits above 1 */
+    int64_t parts;          /* f32 elements of scratch: behind lse with splits above 1, else behind dv, */
+    int64_t counts;         /* of which as many are words that pass delta clears, behind its delta; dim[32] */
     int64_t blocks, shared; /* tn_grid.n (chunk 1) and its shared */
     double flops;           /* of products that are wanted; three of TF32 for one of f32 count as one */
     double bytes;           /* that blocks read and write outside, caches not counted, */

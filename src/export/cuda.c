@@ -33,7 +33,8 @@ static const tn_embedded part[] = {TN_EMBED_CONV_CU,
                                    TN_EMBED_ATTENTION_WGMMA_CU,
                                    TN_EMBED_CONV2D_WGMMA_CU,
                                    TN_EMBED_CONV_HALO_CU,
-                                   TN_EMBED_CONV_HALO_WEIGHTS_CU};
+                                   TN_EMBED_CONV_HALO_WEIGHTS_CU,
+                                   TN_EMBED_ATTENTION_WGMMA_BACKWARD_CU};
 enum { PARTS = sizeof part / sizeof *part };
 
 /* The number of the part that begins at `text`; -1: none does. */

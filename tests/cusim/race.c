@@ -204,7 +204,8 @@ static void report(const sim_access *a, const char *was, sim_access_kind kind, u
                      hint);
 }
 
-static void note_read(sim_access *r, const sim_access *me)
+/* written: the word, in this launch. What a block read that was behind an earlier block's read is behind that. */
+static void note_read(sim_access *r, const sim_access *me, bool written)
 {
     if (r->launch != me->launch ||
         !(r->bytes & me->bytes)) { /* of other bytes of the four: the newest is kept */
@@ -213,7 +214,7 @@ static void note_read(sim_access *r, const sim_access *me)
     }
     uint8_t flags = (uint8_t)(r->flags & SIM_GRID_READS), bytes = (uint8_t)(r->bytes | me->bytes);
     if (r->block != me->block)
-        flags |= SIM_GRID_READS;
+        flags |= written && acquired(r) ? 0 : SIM_GRID_READS;
     else if (r->flags & SIM_BLOCK_READS)
         flags |= r->time < block.now->block_time ? 0 : SIM_BLOCK_READS;
     else if (r->time < block.now->block_time)
@@ -239,7 +240,7 @@ static inline void check_word(sim_cell *c, const sim_access *me, sim_access_kind
         !ordered(w) && !behind_atomic(w, at))
         report(w, "wrote", kind, base, at);
     if (kind == SIM_READ) {
-        note_read(&c->read, me);
+        note_read(&c->read, me, w->launch == me->launch);
         return;
     }
     if (r->launch == me->launch && r->bytes & me->bytes && !(atomic && r->flags & SIM_ATOMIC) &&

@@ -17,7 +17,7 @@ static const struct table_use {
     bool causal, dropout, strict;
     fu_flash_mask mask;
     int64_t batch, heads, tq;
-    bool forward; /* alone: the other passes are the same as without */
+    bool forward; /* alone, or with `older` as well as dk and dv: the other passes are the same as without */
     bool older;   /* by mma.sync, as a GPU without products of warpgroups */
 } table_uses[] = {
     {"", true, false, false, FU_FLASH_NO_MASK, 8, 16, 2048, false, false},
@@ -50,14 +50,17 @@ static inline bool attention_row(int i, table_row *out)
                              .batch = use->batch,
                              .heads = use->heads,
                              .tq = use->tq,
-                             .tk = 2048};
+                             .tk = 2048,
+                             .whole = true};
     tn_target target = gpu_target(90);
     const char *ptx = tn_embed_text(TN_EMBED_PTX_CUH), *kernels;
     struct fu_flash_tile t;
     char defines[1024];
     *out = (table_row){.text = NULL};
     /* delta knows nothing of masks, and most have mma.sync anyway: rows without a text */
-    if ((u && p == FU_FLASH_DELTA) || (use->forward && p != FU_FLASH_FORWARD)) return true;
+    if ((u && p == FU_FLASH_DELTA) ||
+        (use->forward && p != FU_FLASH_FORWARD && !(use->older && p == FU_FLASH_DKV)))
+        return true;
     if (use->older && !(fu_flash_tile(&d, &target, &t) && t.wgmma)) return true;
     target.wgmma &= !use->older;
     if (!fu_flash_tile(&d, &target, &t)) return true;

@@ -21,6 +21,9 @@ TN_FN void run(const tn_cuda_args &a)
     const int64_t tq = a.dim[2], rows = a.dim[0] * a.dim[1] * tq;
     const int64_t row = (int64_t)blockIdx.x * (THREADS / TEAM) + threadIdx.x / TEAM;
     const bool there = row < rows;
+    uint32_t *counts = (uint32_t *)a.buf[BUF_DELTA + 1]; /* for attention_wgmma_backward.cu */
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < a.dim[DIM_SPLITS]; i += gridDim.x * THREADS)
+        counts[i] = 0;
     const int64_t pair = there ? row / tq : 0, batch = pair / a.dim[1], number = pair % a.dim[1];
     const int64_t i = there ? row % tq : 0;
     const matrix o = matrix_of(a, BUF_O, DIM_O, batch, number, (int)tq);

@@ -9,10 +9,11 @@
  * block are not visited; tests of single elements are made only in tiles that the diagonal or the end of the keys
  * crosses.
  *
- * A kernel is ptx.cuh, this, attention_softmax.cuh and attention.cu, or wgmma.cuh in front and attention_wgmma.cu (PASS
- * 0), or attention_backward.cu (PASS 1 to 3), attention_end.cuh, with these names defined in front:
+ * A kernel is ptx.cuh, this, attention_softmax.cuh and attention.cu, or wgmma.cuh in front and attention_warpgroup.cuh
+ * with attention_wgmma.cu (PASS 0), or attention_backward.cu (PASS 1 to 3), or wgmma.cuh in front and
+ * attention_warpgroup.cuh with attention_wgmma_backward.cu (PASS 2), attention_end.cuh, with these names defined in front:
  *
- *   ENTRY     the kernel's name                  PASS     0 forward, 1 delta, 2 dk and dv, 3 dq
+ *   ENTRY     the kernel's name                  PASS     0 forward, 1 delta, 2 dk and dv (WGMMA: and dq), 3 dq
  *   DTYPE     0 f32, 2 f16, 3 bf16               PRODUCTS 3: f32 as three products of TF32; 1: as one
  *   HEAD      32, 64, 96 or 128                  SCALE    of the scores
  *   CAUSAL    1: key j is seen by query i where j <= i
@@ -30,7 +31,8 @@
  *
  * buf     q, k, v, [mask], o, lse;  backward goes on with  go, delta, dq, dk, dv. Of these pass 1 touches o, lse,
  *         go, delta, pass 2 all but o and dq, pass 3 all but o, dk and dv: the others may be any, or missing
- *         where none follows
+ *         where none follows. With WGMMA pass 2 has sums behind dv, and pass 1 behind delta, of which it clears dim[32]
+ *         words
  * dim     0 batch  1 heads  2 tq  3 tk, all >= 1, then strides in elements, of (batch, head, row), columns
  *         are dense: 4 q  7 k  10 v  17 o  20 go  23 dq  26 dk  29 dv;  13 mask, of (batch, head, row, column)
  * lse     f32 [batch, heads, tq], the natural logarithm of the sum of the exponentials; delta likewise

@@ -1,5 +1,5 @@
 /* attention_wgmma.cu - attention forward with the products of warpgroups (wgmma.cuh), for 16-bit types and
- * heads of 64 and 128. Behind attention_softmax.cuh.
+ * heads of 64 and 128. Behind attention_softmax.cuh and attention_warpgroup.cuh.
  *
  * A warpgroup has 64 rows, a warp 16 of them (M_TILES 1), all warpgroups of a block the same tiles of keys.
  * While the exponentials of a tile are taken, tensor cores weigh the values of the tile before it:
@@ -11,50 +11,6 @@
  *
  * Read first: run.
  */
-
-enum { STEPS = HEAD / 16, PARTS = COLS / 16, TILE = COLS * HEAD, NEXT = COLS * TN_PANEL * 2 };
-
-#if DTYPE == 2
-#define tn_wgmma tn_wgmma_f16
-#else
-#define tn_wgmma tn_wgmma_bf16
-#endif
-
-/* s = q k^T is asked for: 64 rows of q's panels. */
-TN_FN void ask_scores(float (&s)[N_TILES][4], uint64_t q, uint64_t k)
-{
-#pragma unroll
-    for (int i = 0; i < STEPS; i++) {
-        const int panel = i / 4, column = i % 4 * 16;
-        const uint64_t left = tn_panel_at(q, panel * ROWS * TN_PANEL + column);
-        const uint64_t right = tn_panel_at(k, panel * COLS * TN_PANEL + column);
-        if (i == 0)
-            tn_wgmma<false, false, false>(s, left, right);
-        else
-            tn_wgmma<true, false, false>(s, left, right);
-    }
-    tn_wgmma_close();
-}
-
-/* acc += p v is asked for. */
-TN_FN void ask_weighed(float (&acc)[D_TILES][4], const uint32_t (&p)[PARTS][4], uint64_t v)
-{
-#pragma unroll
-    for (int i = 0; i < PARTS; i++) tn_wgmma<true, true>(acc, p[i], tn_panel_at(v, i * 16 * TN_PANEL));
-    tn_wgmma_close();
-}
-
-/* A tile's exponentials as the left operand of the next product. */
-TN_FN void keep(uint32_t (&p)[PARTS][4], const float (&s)[N_TILES][4])
-{
-#pragma unroll
-    for (int i = 0; i < PARTS; i++) {
-        fragment<4> f;
-        as_operand(f, s, i);
-#pragma unroll
-        for (int w = 0; w < 4; w++) p[i][w] = f.high[w];
-    }
-}
 
 TN_FN void run(const tn_cuda_args &a)
 {

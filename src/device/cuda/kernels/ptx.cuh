@@ -148,6 +148,32 @@ template <int N> TN_FN void tn_copy_wait()
 #endif
 }
 
+/* ---- blocks that wait for each other ---- */
+
+/* One more: behind it others see what this thread wrote, and what threads wrote that a barrier came after. */
+TN_FN void tn_count(uint32_t *count)
+{
+#if defined(TN_PTX_TWIN)
+    __threadfence();
+    atomicAdd(count, 1u);
+#else
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(__cvta_generic_to_global(count)) : "memory");
+#endif
+}
+
+/* Comes back when the count is `want`. Only for what a block does that has begun. */
+TN_FN void tn_await_count(uint32_t *count, uint32_t want)
+{
+#if defined(TN_PTX_TWIN)
+    while (atomicAdd(count, 0u) != want) {}
+#else
+    uint32_t is;
+    do
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(is) : "l"(__cvta_generic_to_global(count)) : "memory");
+    while (is != want);
+#endif
+}
+
 /* ---- conversions and approximations ---- */
 
 /* x rounded to the 11 digits of TF32, the nearest, ties away from zero; as the bits of an f32. */

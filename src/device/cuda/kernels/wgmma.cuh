@@ -95,6 +95,21 @@ TN_FN uint64_t tn_panel_at(uint64_t panel, int elements)
     return panel + (uint64_t)(elements >> 3);
 }
 
+/* x, of which the compiler knows nothing more: what is computed from it is computed here, and does not wait in
+ * registers since before a loop. */
+TN_FN int tn_fresh(int x)
+{
+#if !defined(TN_PTX_WGMMA_TWIN)
+    asm volatile("" : "+r"(x));
+#endif
+    return x;
+}
+
+TN_FN uint64_t tn_panel_fresh(uint64_t panel)
+{
+    return (panel & 0xffffffff00000000u) | (uint32_t)tn_fresh((int)(uint32_t)panel);
+}
+
 /* ---- d = a b, or d += a b ---- */
 
 #define TN_PTX_W_D4(n)  "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])
