@@ -357,7 +357,9 @@ static void test_full(void **state)
 #define SHOW "tn_wgmma_show();\n        "
 #define ARRIVED                                                                                              \
     "__syncthreads(); /* the tiles have come for all, and all are done with those before */\n        "
-#define OPEN "tn_wgmma_open();\n        "
+#define OPEN   "tn_wgmma_open();\n        "
+#define SLOPES "take_queries(a, b, b.end - 1 - t, dq);\n        "
+#define WAIT3  "tn_copy_wait<STAGES - 3>();\n        "
 
 CUDA_TEST(test_planted)
 {
@@ -398,6 +400,14 @@ CUDA_TEST(test_planted)
          {"values + before * TILE", "values + now * TILE"},
          "that a cp.async is to fill",
          2},
+        {FU_FLASH_DKV, {SLOPES WAIT3, SLOPES}, "no wait for it", 3},
+        {FU_FLASH_DKV, {SLOPES WAIT3 SHOW, SLOPES WAIT3}, "no fence.proxy.async", 3},
+        {FU_FLASH_DKV, {WAIT3 SHOW "__syncthreads();", WAIT3 SHOW}, "race", 3},
+        {FU_FLASH_DKV, {"half = t % 2", "half = 0"}, "race", 3},
+        {FU_FLASH_DKV, {"if (threadIdx.x % 32 == 0) tn_await_count", "if (0) tn_await_count"}, "race", 3},
+        {FU_FLASH_DKV, {"(tile * COLS + COLS - 1) / ROWS", "(tile * COLS + COLS - 1) / ROWS + 1"}, NULL, 3},
+        {FU_FLASH_DKV, {"j - column - column_of", "j + 1 - column - column_of"}, NULL, 3},
+        {FU_FLASH_DKV, {"tn_wgmma_wait<HEAD != 64>();", ""}, NULL, 3},
     };
     static const config c[] = {{F, X, 32, CAUSAL, NONE, X, 1, 2, 100, 100, .layout = HEADS},
                                {F, X, 32, X, NONE, X, 1, 1, 3, 300, .layout = HEADS},

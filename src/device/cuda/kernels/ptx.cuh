@@ -161,16 +161,16 @@ TN_FN void tn_count(uint32_t *count)
 #endif
 }
 
-/* Comes back when the count is `want`. Only for what a block does that has begun. */
+/* Comes back when the count is `want` or more. Only for what a block does that has begun. */
 TN_FN void tn_await_count(uint32_t *count, uint32_t want)
 {
 #if defined(TN_PTX_TWIN)
-    while (atomicAdd(count, 0u) != want) {}
+    while (atomicAdd(count, 0u) < want) {}
 #else
     uint32_t is;
     do
         asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(is) : "l"(__cvta_generic_to_global(count)) : "memory");
-    while (is != want);
+    while (is < want);
 #endif
 }
 
