@@ -357,7 +357,7 @@ static void test_full(void **state)
 #define SHOW "tn_wgmma_show();\n        "
 #define ARRIVED                                                                                              \
     "__syncthreads(); /* the tiles have come for all, and all are done with those before */\n        "
-#define OPEN   "tn_wgmma_open();\n        "
+#define OPEN   "tn_wgmma_open();\n    "
 #define SLOPES "take_queries(a, b, b.end - 1 - t, dq);\n        "
 #define WAIT3  "tn_copy_wait<STAGES - 3>();\n        "
 
@@ -388,12 +388,17 @@ CUDA_TEST(test_planted)
         {FU_FLASH_FORWARD, {TURN WAIT SHOW, TURN WAIT}, "no fence.proxy.async", 2},
         {FU_FLASH_FORWARD, {ARRIVED, ""}, "race", 2},
         {FU_FLASH_FORWARD,
-         {OPEN "ask_scores(s[0], own, tn_panel_at", "ask_scores(s[0], own, tn_panel_at"},
+         {OPEN "ask_scores(r.s[0], q, k)", "ask_scores(r.s[0], q, k)"},
          "without a wgmma.fence",
          2},
         {FU_FLASH_FORWARD, {"tn_wgmma_wait<1>();", ""}, NULL, 2},
         {FU_FLASH_FORWARD, {"tn_wgmma_wait<1>();", "tn_wgmma_wait<2>();"}, NULL, 2},
-        {FU_FLASH_FORWARD, {"        refit(acc, fit);\n", ""}, NULL, 2},
+        {FU_FLASH_FORWARD, {"            refit(r.acc, r.fit);\n", ""}, NULL, 2},
+        {FU_FLASH_FORWARD, {"    refit(r.acc, r.fit);\n    keep", "    keep"}, NULL, 2},
+        {FU_FLASH_FORWARD,
+         {"soften(r, b, b.begin + t * COLS)", "soften(r, b, b.begin + (t + 1) * COLS)"},
+         NULL,
+         2},
         {FU_FLASH_FORWARD, {"least(h.tk, i + 1)", "least(h.tk, i + 2)"}, NULL, 2},
         {FU_FLASH_FORWARD, {"tn_panel(values, NEXT)", "tn_panel(values, NEXT / 2)"}, NULL, 2},
         {FU_FLASH_FORWARD,

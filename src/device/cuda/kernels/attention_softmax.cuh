@@ -30,12 +30,14 @@ TN_FN void see(float (&s)[M_TILES][N_TILES][4], const head &h, int row, int colu
     const int top = row + (WGMMA ? 0 : row_of(0, 0) / OWN * OWN); /* of the block, or of the warp */
     const bool whole = column + COLS <= h.tk && !(CAUSAL && column + COLS - 1 > top);
     const float sign = sign_of(h);
+    if (sign != 1) {
 #pragma unroll
-    for (int m = 0; m < M_TILES; m++)
+        for (int m = 0; m < M_TILES; m++)
 #pragma unroll
-        for (int n = 0; n < N_TILES; n++)
+            for (int n = 0; n < N_TILES; n++)
 #pragma unroll
-            for (int e = 0; e < 4; e++) s[m][n][e] *= sign;
+                for (int e = 0; e < 4; e++) s[m][n][e] *= sign;
+    }
     if (!MASK && whole) return;
 #pragma unroll
     for (int m = 0; m < M_TILES; m++)
