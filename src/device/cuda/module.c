@@ -112,8 +112,11 @@ static void ask_info(tn_cuda *c, tn_kernel *k)
     k->info = (tn_kernel_info){value[0], value[1], value[2], value[3]};
 }
 
-static int find_finish(tn_cuda *c, tn_kernel *k, tn_cu_module module, const char *symbol, tn_errbuf *err)
+/* Asked for only where the text names it: compute-sanitizer tells of each request that a driver refuses. */
+static int find_finish(tn_cuda *c, tn_kernel *k, const tn_source *src, tn_cu_module module,
+                       const char *symbol, tn_errbuf *err)
 {
+    if (!strstr(src->text, TN_FINISH)) return TN_OK;
     const size_t room = strlen(symbol) + sizeof TN_FINISH;
     char *name = tn_malloc(room);
     if (!name) return tn_err(err, TN_E_NOMEM, "out of memory");
@@ -138,7 +141,7 @@ static int take_kernel(tn_cuda *c, const tn_source *src, tn_cu_module module, co
         status = e == TN_CU_NOT_FOUND ? tn_err(err, TN_E_COMPILE, "its text does not define %s", symbol)
                                       : tn_cuda_check(c, e, err, "cuModuleGetFunction");
     }
-    if (!status) status = find_finish(c, k, module, symbol, err);
+    if (!status) status = find_finish(c, k, src, module, symbol, err);
     if (!status && tn_kcache_remember(c->code->cache, src, k))
         status = tn_err(err, TN_E_NOMEM, "out of memory");
     if (status) {
