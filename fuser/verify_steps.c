@@ -17,15 +17,9 @@ typedef struct uses {
     int first_write, last_write, first_read, last_read; /* steps, -1: none */
 } uses;
 
-static int n_slots(const fu_ctx *c)
-{
-    return c->n_node + c->n_leaf + c->plan->n_scratch;
-}
+static int n_slots(const fu_ctx *c) { return c->n_node + c->n_leaf + c->plan->n_scratch; }
 
-static bool is_leaf(const fu_ctx *c, int slot)
-{
-    return slot >= c->n_node && slot < c->n_node + c->n_leaf;
-}
+static bool is_leaf(const fu_ctx *c, int slot) { return slot >= c->n_node && slot < c->n_node + c->n_leaf; }
 
 static int collect(fu_ctx *c, uses *of)
 {
@@ -115,15 +109,9 @@ int fu_verify_steps(fu_ctx *c)
 
 /* ---- memory ---- */
 
-static bool in_arena(const tn_plan_value *v)
-{
-    return !v->root && !v->keep && v->alias < 0;
-}
+static bool in_arena(const tn_plan_value *v) { return !v->root && !v->keep && v->alias < 0; }
 
-static size_t end_of(const tn_plan_value *v)
-{
-    return v->offset + v->elems * tn_dtype_size(v->dtype);
-}
+static size_t end_of(const tn_plan_value *v) { return v->offset + v->elems * tn_dtype_size(v->dtype); }
 
 static int wrong_memory(tn_errbuf *err, int slot, const char *rule)
 {

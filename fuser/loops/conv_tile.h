@@ -78,12 +78,12 @@ bool fu_conv_same(const tn_conv2d_desc *a, const tn_conv2d_desc *b);
 double fu_conv_before(const tn_conv2d_desc *d, const tn_target *t, const struct fu_conv_tile *o, double work,
                       int operands);
 
-/* The i-th size of a tile that the choice is among: bm, bn, warps_m, warps_n and halo of *out. false: there are no
- * more. */
+/* The i-th size of a tile that the choice is among: bm, bn, warps_m, warps_n and halo of *out. false: there
+ * are no more. */
 bool fu_conv_size(int i, struct fu_conv_tile *out);
 
-/* fu_conv_tile with bm, bn, bk, stages, warps_m, warps_n, splits and halo as they are in *out. false: that cannot
- * be.
+/* fu_conv_tile with bm, bn, bk, stages, warps_m, warps_n, splits and halo as they are in *out. false: that
+ * cannot be.
  */
 bool fu_conv_tile_as(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out);
 

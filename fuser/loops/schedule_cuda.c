@@ -245,8 +245,9 @@ static int more_sums(const fu_prog *p)
     return n > USUAL ? 2 * (n - USUAL) : 0;
 }
 
-/* Items that lie side by side, each in pieces much shorter than a line of memory (a group's channels, pixel by
- * pixel), are taken by one block: as many as fill a line, or as leave every processor a block, up to `most`. */
+/* Items that lie side by side, each in pieces much shorter than a line of memory (a group's channels, pixel
+ * by pixel), are taken by one block: as many as fill a line, or as leave every processor a block, up to
+ * `most`. */
 static int items_abreast(const fu_prog *p, int64_t items, int most)
 {
     enum { WHOLE = 128 };
@@ -334,7 +335,8 @@ static void schedule_column(fu_prog *p)
     if (p->tile == width) p->abreast = items_abreast(p, items, WARP / p->team);
     lines /= p->abreast;
     sum_wide(p, !p->split && rows / lines > ADDED);
-    p->apart = !p->second && !p->split && p->abreast == 1 && rows < lines && !(p->outer >= 0 && p->red >> p->outer & 1);
+    p->apart = !p->second && !p->split && p->abreast == 1 && rows < lines &&
+               !(p->outer >= 0 && p->red >> p->outer & 1);
     p->items = items * (p->split ? p->parts : 1);
     p->chunk = p->apart ? lines : p->abreast;
     for (int i = 0; i < p->n_value; i++) p->value[i].stash = -1;

@@ -45,15 +45,9 @@ static const shape table[KINDS][HEADS][PASSES] = {
      {{2, 32, 0}, {1, 32, 0}, {1, 32, 0}}},
 };
 
-static int element_bytes(tn_dtype d)
-{
-    return d == TN_F32 ? 4 : 2;
-}
+static int element_bytes(tn_dtype d) { return d == TN_F32 ? 4 : 2; }
 
-static int products(const fu_flash_desc *d)
-{
-    return d->dtype == TN_F32 && !d->tf32 ? 3 : 1;
-}
+static int products(const fu_flash_desc *d) { return d->dtype == TN_F32 && !d->tf32 ? 3 : 1; }
 
 static const shape *shape_of(const fu_flash_desc *d)
 {
@@ -63,10 +57,7 @@ static const shape *shape_of(const fu_flash_desc *d)
 }
 
 /* Returns true where drawing dropout's bits finds room in registers beside two tiles of rows. */
-static bool draws_fit(const fu_flash_desc *d)
-{
-    return d->dtype != TN_F32 && d->head <= 64;
-}
+static bool draws_fit(const fu_flash_desc *d) { return d->dtype != TN_F32 && d->head <= 64; }
 
 /* Returns true where one tile of rows is a good choice if there are few blocks. In one case (an added
  * mask, forward, three products, head 96) the compiler takes more registers for it than for two tiles, and
@@ -140,10 +131,7 @@ static void pairs_of(const fu_flash_desc *d, const struct fu_flash_tile *t, doub
 }
 
 /* Products of a pass: those of scores, and those that add to an output. */
-static int score_products(fu_flash_pass p)
-{
-    return p == FU_FLASH_FORWARD ? 1 : 2;
-}
+static int score_products(fu_flash_pass p) { return p == FU_FLASH_FORWARD ? 1 : 2; }
 
 static int output_products(fu_flash_pass p, const struct fu_flash_tile *t)
 {

@@ -53,12 +53,8 @@ static void write_program(fu_em *e, const int *scratch)
         else
             fu_cuda_pointwise(e);
         break;
-    case FU_ROW:
-        fu_cuda_row(e, scratch);
-        break;
-    case FU_COLUMN:
-        fu_cuda_column(e, scratch);
-        break;
+    case FU_ROW: fu_cuda_row(e, scratch); break;
+    case FU_COLUMN: fu_cuda_column(e, scratch); break;
     }
     fu_scope_close(e);
     fu_count_traffic(e);

@@ -34,7 +34,7 @@ void fu_cuda_load(fu_em *e, int id, const char *array); /* a pack of value id */
 /* Arrays for the packs of so many turns, and the loads of turn `u`. */
 void fu_cuda_declare_ahead(fu_em *e, int phase, int ahead);
 void fu_cuda_load_ahead(fu_em *e, int phase);
-bool fu_cuda_stores(const fu_prog *p, int phase);       /* whether the phase's loop writes anything */
+bool fu_cuda_stores(const fu_prog *p, int phase); /* whether the phase's loop writes anything */
 void fu_cuda_pointwise(fu_em *e);
 /* Stores of what no loop of the phases changes, under `only` and where coordinates they lack are 0. */
 void fu_cuda_kept(fu_em *e, const char *only);

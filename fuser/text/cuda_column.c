@@ -198,15 +198,14 @@ void fu_cuda_column(fu_em *e, const int *scratch)
     fu_prog *p = e->p;
     char from[64], to[64];
     for (int i = 0; i < p->n_value; i++) p->value[i].array = fu_wants_array(p, i);
-    fu_line(&e->t, "const int x0 = (int)threadIdx.x %% %d, y0 = (int)threadIdx.x / %d;", p->team,
-            across(p));
+    fu_line(&e->t, "const int x0 = (int)threadIdx.x %% %d, y0 = (int)threadIdx.x / %d;", p->team, across(p));
     if (p->apart) {
         fu_line(&e->t, "const int64_t item = (int64_t)blockIdx.x * %d + y0;", lines(p));
         fu_scope_open(e, "if (item < a.n) {");
     } else {
         if (p->abreast > 1)
-            fu_line(&e->t, "const int64_t item = (int64_t)blockIdx.x * %d + threadIdx.x %% %d / %d;", p->abreast,
-                    across(p), p->team);
+            fu_line(&e->t, "const int64_t item = (int64_t)blockIdx.x * %d + threadIdx.x %% %d / %d;",
+                    p->abreast, across(p), p->team);
         else
             fu_line(&e->t, "const int64_t item = blockIdx.x;");
         fu_scope_open(e, "{");

@@ -30,10 +30,7 @@
 
 #include <stdio.h>
 
-static bool is_load(const fu_em *e, int i)
-{
-    return e->hot[i] && e->p->value[i].kind == FU_LOAD;
-}
+static bool is_load(const fu_em *e, int i) { return e->hot[i] && e->p->value[i].kind == FU_LOAD; }
 
 static bool stores(const fu_prog *p, int slot)
 {

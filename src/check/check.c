@@ -378,10 +378,7 @@ void tn_check_free(tn_explain_state *x)
     tn_free_mem(x->grade);
 }
 
-void tn_check_plant(tn_session *s, int least)
-{
-    s->explain->plant = least;
-}
+void tn_check_plant(tn_session *s, int least) { s->explain->plant = least; }
 
 /* ---- comparing ---- */
 

@@ -35,12 +35,6 @@ const tn_embedded tn_prelude_c[TN_PRELUDE_C_FILES] = {TN_EMBED_ABI,      TN_EMBE
 const tn_embedded tn_prelude_cuda[TN_PRELUDE_FILES] = {TN_EMBED_ABI,    TN_EMBED_EXACT, TN_EMBED_MATH,
                                                        TN_EMBED_PHILOX, TN_EMBED_HALF,  TN_EMBED_CUDA};
 
-const char *tn_embed_text(tn_embedded which)
-{
-    return file[which].text;
-}
+const char *tn_embed_text(tn_embedded which) { return file[which].text; }
 
-const char *tn_embed_name(tn_embedded which)
-{
-    return file[which].name;
-}
+const char *tn_embed_name(tn_embedded which) { return file[which].name; }

@@ -3,7 +3,6 @@
 #ifndef TN_EMBED_H
 #define TN_EMBED_H
 
-
 /* embed.def lists them. */
 #define TN_EMBED(id, name, text) TN_EMBED_##id,
 typedef enum tn_embedded {

@@ -85,14 +85,10 @@ static tn_word word_of(tn_session *s, tn_tensor *n, int what)
 {
     const tn_number v = n->base->attr->number;
     switch (what) {
-    case TN_WORD_F64:
-        return (tn_word){.f = v.f};
-    case TN_WORD_I64:
-        return (tn_word){.i = v.is_int ? v.i : tn_f64_to_i64(v.f)};
-    case TN_WORD_SEED:
-        return (tn_word){.u = s->graph.seed ^ s->graph.salt};
-    case TN_WORD_DRAW:
-        return (tn_word){.u = n->attr->draw};
+    case TN_WORD_F64: return (tn_word){.f = v.f};
+    case TN_WORD_I64: return (tn_word){.i = v.is_int ? v.i : tn_f64_to_i64(v.f)};
+    case TN_WORD_SEED: return (tn_word){.u = s->graph.seed ^ s->graph.salt};
+    case TN_WORD_DRAW: return (tn_word){.u = n->attr->draw};
     }
     return (tn_word){.u = 0};
 }
@@ -296,12 +292,8 @@ static int run_step(tn_session *s, void **buf, tn_step *st, const tn_word *word,
         status = s->device->conv2d(s->device, &st->conv, err);
         s->stats.library_calls++;
         break;
-    case TN_STEP_RANKS: /* it has begun in parts */
-        status = tn_ranks_wait(s);
-        break;
-    case TN_STEP_HOST:
-        status = run_host(s, node, buf, err);
-        break;
+    case TN_STEP_RANKS: /* it has begun in parts */ status = tn_ranks_wait(s); break;
+    case TN_STEP_HOST: status = run_host(s, node, buf, err); break;
     }
     s->stats.bytes_moved += (uint64_t)st->bytes;
     return status;

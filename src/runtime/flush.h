@@ -58,10 +58,7 @@ void tn_flush_scratch_free(tn_flush_scratch *f);
 int tn_fail_memory(tn_session *s);
 bool tn_list_push(tn_list *l, tn_tensor *n);
 
-static inline bool tn_has_value(const tn_tensor *b)
-{
-    return (b->flags & TN_F_DONE) != 0;
-}
+static inline bool tn_has_value(const tn_tensor *b) { return (b->flags & TN_F_DONE) != 0; }
 
 /* ---- lost.c ---- */
 /* Returns the node that has overwritten v's memory as the node of id `reader` reads it: an assignment, or the

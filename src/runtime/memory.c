@@ -69,10 +69,7 @@ static int by_crowd(const void *a, const void *b)
     return x->crowd == y->crowd ? by_size(a, b) : x->crowd < y->crowd ? 1 : -1;
 }
 
-static bool lives_meet(const span *a, const span *b)
-{
-    return a->first <= b->last && b->first <= a->last;
-}
+static bool lives_meet(const span *a, const span *b) { return a->first <= b->last && b->first <= a->last; }
 
 /* ---- what is taken ---- */
 

@@ -106,10 +106,7 @@ void sim_race_atomic(uint64_t at)
 
 /* ---- what orders two accesses ---- */
 
-static bool same_warp(uint32_t a, uint32_t b)
-{
-    return a / 32 == b / 32;
-}
+static bool same_warp(uint32_t a, uint32_t b) { return a / 32 == b / 32; }
 
 /* Whether something done by `thread` of this block at `time` is over for the thread that runs. */
 static bool seen(uint32_t thread, uint32_t time)
@@ -204,7 +201,8 @@ static void report(const sim_access *a, const char *was, sim_access_kind kind, u
                      hint);
 }
 
-/* written: the word, in this launch. What a block read that was behind an earlier block's read is behind that. */
+/* written: the word, in this launch. What a block read that was behind an earlier block's read is behind
+ * that. */
 static void note_read(sim_access *r, const sim_access *me, bool written)
 {
     if (r->launch != me->launch ||

@@ -86,15 +86,17 @@ static inline bool conv_row(int i, table_row *out)
     conv_fill(out, way->name, table_kinds[k].name, &o, (way->with & PROLOGUE));
     out->wgmma = o.wgmma;
     snprintf(out->tile, sizeof out->tile, "%d x %d x %d, %d stages%s", o.bm, o.bn, o.bk, o.stages,
-             o.halo ? ", halo" : o.wgmma ? ", wgmma" : "");
+             o.halo    ? ", halo"
+             : o.wgmma ? ", wgmma"
+                       : "");
     out->per_l2 = 2.0 * o.bm * o.bn / ((o.bm + o.bn) * bytes);
     out->per_shared = 2.0 * o.bm * o.bn / ((o.bm * o.warps_n + o.bn * o.warps_m) * bytes);
     if (o.wgmma)
         out->per_shared =
             2.0 / ((1 / 128. + 1 / 64.) * bytes); /* rows for 128 columns, columns for 64 rows */
     out->share = o.share;
-    out->tested = o.halo ? k == 3 && way->tested == 3
-                         : o.bm == 128 && o.bn == (o.wgmma ? 256 : 64) && k < way->tested;
+    out->tested =
+        o.halo ? k == 3 && way->tested == 3 : o.bm == 128 && o.bn == (o.wgmma ? 256 : 64) && k < way->tested;
     return true;
 }
 

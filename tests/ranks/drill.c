@@ -224,16 +224,14 @@ static tn_optim *make_rule(tn_session *s, rule r, const struct net *n, bool shar
     case ADAMW_EAGER:
     case ADAMW_REF:
     case ADAMW_F16:
-    case ADAMW_GROWING:
-        return tn_adamw(s, all, .lr = 0.01, .weight_decay = 0.1, .shard = shard);
+    case ADAMW_GROWING: return tn_adamw(s, all, .lr = 0.01, .weight_decay = 0.1, .shard = shard);
     case SGD:
         return tn_sgd(s, all, .lr = 0.05, .momentum = 0.9, .weight_decay = 0.01, .accumulate = 2,
                       .shard = shard);
     case MIXED:
         return tn_rmsprop(s, TN_PARAMS(n->in->weight, n->in->bias), .lr = 0.01, .momentum = 0.5,
                           .centered = true, .shard = shard);
-    case RULES:
-        break;
+    case RULES: break;
     }
     return NULL;
 }

@@ -76,14 +76,10 @@ static void meet(tn_nccl_comm c)
 static void put(const meeting *m, int ranks, tn_nccl_type type, tn_nccl_op op, size_t n, void *out)
 {
     switch (type) {
-    case TN_NCCL_I32:
-        ADD(int32_t) break;
-    case TN_NCCL_I64:
-        ADD(int64_t) break;
-    case TN_NCCL_F32:
-        ADD(float) break;
-    case TN_NCCL_F64:
-        ADD(double) break;
+    case TN_NCCL_I32: ADD(int32_t) break;
+    case TN_NCCL_I64: ADD(int64_t) break;
+    case TN_NCCL_F32: ADD(float) break;
+    case TN_NCCL_F64: ADD(double) break;
     }
 }
 
@@ -124,10 +120,7 @@ static tn_nccl_result submit(job what, tn_nccl_stream stream)
     return u.fn(stream, run, j) != 0;
 }
 
-API const char *ncclGetErrorString(tn_nccl_result result)
-{
-    return result ? "it failed" : "no error";
-}
+API const char *ncclGetErrorString(tn_nccl_result result) { return result ? "it failed" : "no error"; }
 
 API tn_nccl_result ncclGetVersion(int *version)
 {
@@ -165,10 +158,7 @@ API tn_nccl_result ncclCommDestroy(tn_nccl_comm comm)
     return 0;
 }
 
-API tn_nccl_result ncclCommAbort(tn_nccl_comm comm)
-{
-    return ncclCommDestroy(comm);
-}
+API tn_nccl_result ncclCommAbort(tn_nccl_comm comm) { return ncclCommDestroy(comm); }
 
 API tn_nccl_result ncclCommGetAsyncError(tn_nccl_comm comm, tn_nccl_result *result)
 {

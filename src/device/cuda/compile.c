@@ -18,10 +18,7 @@ static const char *const options[] = {"--std=c++17", "--fmad=false"};
 enum { OPTIONS = sizeof options / sizeof *options, MAX_JOBS = 16 };
 
 /* Code for compute capability 9.0 may use what no other GPU has. */
-bool tn_cuda_has_wgmma(const tn_cuda *c)
-{
-    return c->arch == 90 && c->capability == 90;
-}
+bool tn_cuda_has_wgmma(const tn_cuda *c) { return c->arch == 90 && c->capability == 90; }
 
 static void arch_option(const tn_cuda *c, char out[64])
 {

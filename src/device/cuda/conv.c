@@ -32,15 +32,9 @@ typedef struct work {
     bool direct;       /* rows are the image itself */
 } work;
 
-static int dtype_variant(tn_dtype d)
-{
-    return d == TN_F64 ? 1 : d == TN_F16 ? 2 : d == TN_BF16 ? 3 : 0;
-}
+static int dtype_variant(tn_dtype d) { return d == TN_F64 ? 1 : d == TN_F16 ? 2 : d == TN_BF16 ? 3 : 0; }
 
-static bool is_narrow(tn_dtype d)
-{
-    return d == TN_F16 || d == TN_BF16;
-}
+static bool is_narrow(tn_dtype d) { return d == TN_F16 || d == TN_BF16; }
 
 /* ---- the two kernels ---- */
 
@@ -237,15 +231,9 @@ int tn_cuda_conv2d(tn_cuda *c, const tn_conv2d_desc *d, tn_errbuf *err)
     for (int64_t first = 0; first < d->n && !status; first += w.part) {
         int64_t images = tn_min64(w.part, d->n - first);
         switch (d->pass) {
-        case TN_CONV_FORWARD:
-            status = forward(&w, first, images);
-            break;
-        case TN_CONV_DATA_GRAD:
-            status = data_gradient(&w, first, images);
-            break;
-        case TN_CONV_WEIGHT_GRAD:
-            status = weight_gradient(&w, first, images, sum);
-            break;
+        case TN_CONV_FORWARD: status = forward(&w, first, images); break;
+        case TN_CONV_DATA_GRAD: status = data_gradient(&w, first, images); break;
+        case TN_CONV_WEIGHT_GRAD: status = weight_gradient(&w, first, images, sum); break;
         }
     }
     if (!status && sum)

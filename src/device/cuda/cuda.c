@@ -26,10 +26,7 @@ static void *cuda_alloc(tn_device *d, size_t bytes)
 }
 
 /* Gives back to the cache, so the driver is not asked. */
-static void cuda_free(tn_device *d, void *p)
-{
-    tn_cuda_free(tn_cuda_of(d), p);
-}
+static void cuda_free(tn_device *d, void *p) { tn_cuda_free(tn_cuda_of(d), p); }
 
 static void *cuda_reserve(tn_device *d, size_t bytes)
 {
@@ -218,10 +215,7 @@ static bool cuda_peek(tn_device *d, int number, void *out)
     return has;
 }
 
-static int cuda_sync(tn_device *d)
-{
-    return cuda_download(d, NULL, NULL, 0); /* the fault word alone */
-}
+static int cuda_sync(tn_device *d) { return cuda_download(d, NULL, NULL, 0); /* the fault word alone */ }
 
 static bool cuda_take_fault(tn_device *d, tn_fault *out)
 {

@@ -40,16 +40,12 @@ static bool is_final(tn_cu_result e)
     case TN_CU_NOT_FOUND:
     case TN_CU_NOT_READY:
     case TN_CU_OUT_OF_RESOURCES:
-    case TN_CU_NOT_SUPPORTED:
-        return false;
+    case TN_CU_NOT_SUPPORTED: return false;
     }
     return e < TN_CU_CAPTURE_UNSUPPORTED || e > TN_CU_CAPTURE_LAST;
 }
 
-void tn_cuda_note(tn_cuda *c, const char *name)
-{
-    c->recent[c->n_recent++ % TN_CUDA_RECENT] = name;
-}
+void tn_cuda_note(tn_cuda *c, const char *name) { c->recent[c->n_recent++ % TN_CUDA_RECENT] = name; }
 
 /* " after launching a, b, c", or nothing. */
 static void list_recent(const tn_cuda *c, char *out, size_t room)

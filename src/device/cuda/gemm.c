@@ -222,22 +222,15 @@ static int look_up(tn_cuda *c, const shape *k, product **out, tn_errbuf *err)
 static int variant_of(tn_dtype d)
 {
     switch (d) {
-    case TN_F32:
-        return 0;
-    case TN_F64:
-        return 1;
-    case TN_F16:
-        return 2;
-    case TN_BF16:
-        return 3;
-    case TN_I32:
-        return 4;
-    case TN_I64:
-        return 5;
+    case TN_F32: return 0;
+    case TN_F64: return 1;
+    case TN_F16: return 2;
+    case TN_BF16: return 3;
+    case TN_I32: return 4;
+    case TN_I64: return 5;
     case TN_U8:
     case TN_BOOL:
-    case TN_DTYPE_COUNT:
-        break;
+    case TN_DTYPE_COUNT: break;
     }
     return 6;
 }
@@ -298,10 +291,7 @@ static bool operand(int64_t rows, int64_t columns, int64_t row, int64_t column, 
 }
 
 /* Returns true where cuBLASLt can apply the epilogue. */
-static bool epilogue_fits(const tn_gemm *g)
-{
-    return g->dtype != TN_F64 && alignment(g->bias) == 16;
-}
+static bool epilogue_fits(const tn_gemm *g) { return g->dtype != TN_F64 && alignment(g->bias) == 16; }
 
 static bool make_shape(const tn_gemm *g, bool add, bool wide, int batch_dim, shape *k)
 {

@@ -86,14 +86,8 @@ enum {
 #define TN_CUDA_WORKSPACE_RANGE ((size_t)16 << 30)
 #define TN_CUDA_WORKSPACE       ((size_t)256 << 20)
 
-static inline tn_cuda *tn_cuda_of(tn_device *d)
-{
-    return (tn_cuda *)(void *)d;
-}
-static inline tn_cu_ptr tn_cuda_ptr(const void *p)
-{
-    return (tn_cu_ptr)(uintptr_t)p;
-}
+static inline tn_cuda *tn_cuda_of(tn_device *d) { return (tn_cuda *)(void *)d; }
+static inline tn_cu_ptr tn_cuda_ptr(const void *p) { return (tn_cu_ptr)(uintptr_t)p; }
 
 /* ---- errors.c ---- */
 

@@ -59,10 +59,7 @@ static void count(tn_cuda *c, size_t more, size_t less)
     if (s->bytes_now > s->bytes_peak) s->bytes_peak = s->bytes_now;
 }
 
-static size_t round_up(size_t n, size_t to)
-{
-    return (n + to - 1) / to * to;
-}
+static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 /* ---- blocks ---- */
 
@@ -89,10 +86,7 @@ static void unlist(tn_cuda_memory *m, block *b)
     if (b->next) b->next->prev = b->prev;
 }
 
-static bool is_small(size_t bytes)
-{
-    return bytes <= SMALL;
-}
+static bool is_small(size_t bytes) { return bytes <= SMALL; }
 
 /* The smallest free block that serves, the lowest address of equals: a step that asks for the same gets the
  * same. */

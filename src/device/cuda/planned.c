@@ -63,10 +63,7 @@ typedef struct planned {
     tn_kernel kernel; /* all of them, where none is compiled */
 } planned;
 
-static planned *planned_of(tn_device *d)
-{
-    return (planned *)(void *)d;
-}
+static planned *planned_of(tn_device *d) { return (planned *)(void *)d; }
 
 /* ---- memory: a header, and a range that nothing may touch ---- */
 

@@ -37,10 +37,7 @@ static inline mini_state *mini(void)
 
 enum { MINI_FAILED = 1, MINI_SKIPPED = 2 };
 
-static inline _Noreturn void mini_leave(int how)
-{
-    longjmp(mini()->out, how);
-}
+static inline _Noreturn void mini_leave(int how) { longjmp(mini()->out, how); }
 
 static inline _Noreturn __attribute__((format(printf, 3, 4))) void mini_fail(const char *file, int line,
                                                                              const char *fmt, ...)
@@ -116,10 +113,7 @@ static inline void mini_memory(const void *a, const void *b, size_t n, int equal
 #f, f, setup, after, NULL                                                                            \
     }
 
-static inline void cmocka_set_test_filter(const char *pattern)
-{
-    mini()->filter = pattern;
-}
+static inline void cmocka_set_test_filter(const char *pattern) { mini()->filter = pattern; }
 
 /* 0: passed, else MINI_FAILED or MINI_SKIPPED. Nothing that changes between setjmp and longjmp is a local. */
 static inline int mini_one(const struct CMUnitTest *t, void **state)
