@@ -162,9 +162,9 @@ names() { # in `backquotes`: whatever looks like a name of the library
 check names names
 
 gpu() { # what the first screen says of the CUDA device is what tests/gpu/RESULTS.md says
-    head -n 30 README.md | grep -q 'The CUDA device has not yet run on a GPU' && said=yes || said=no
-    grep -q 'Not yet measured' tests/gpu/RESULTS.md && so=yes || so=no
-    echo "README says it has not run: $said; it has not: $so" && [ "$said" = "$so" ]
+    head -n 30 README.md | grep -q 'ran on an H100 and an H200' && said=yes || said=no
+    grep -q '^## .*H100.*H200' tests/gpu/RESULTS.md && so=yes || so=no
+    echo "README says on which GPUs it has run: $said; the results are of these: $so" && [ "$said$so" = yesyes ]
 }
 check what_is_said_of_gpus gpu
 
