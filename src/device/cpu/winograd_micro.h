@@ -121,52 +121,107 @@ INLINE void NAME(gather_filter)(const int m, const V *u, V *g)
 
 /* ---- along both: columns, then rows ---- */
 
-/* Of side x side numbers (m + 2)^2 in `to`, which lie `step` apart, or where at[] says: `placed`. */
-INLINE void NAME(spread)(void (*const along)(const int, const V *, V *), const int m, const int side,
-                         const tn_dtype d, const void *const *from, int64_t n, float *to, const bool placed,
-                         const int64_t *at, int64_t step)
+INLINE void NAME(input)(const int m, const tn_dtype d, const void *const *pixel, int64_t n, float *v,
+                        const int64_t *at)
 {
     const int span = m + 2;
     for (int64_t c = 0; c < n; c += VL) {
         V t[6][6], x[6], u[6];
-        UNROLL for (int j = 0; j < side; j++)
+        UNROLL for (int j = 0; j < span; j++)
         {
-            UNROLL for (int i = 0; i < side; i++) x[i] = NAME(get)(d, from[side * i + j], c);
-            along(m, x, u);
+            UNROLL for (int i = 0; i < span; i++) x[i] = NAME(get)(d, pixel[span * i + j], c);
+            NAME(spread_input)(m, x, u);
             UNROLL for (int i = 0; i < span; i++) t[i][j] = u[i];
         }
         UNROLL for (int i = 0; i < span; i++)
         {
-            along(m, t[i], u);
-            UNROLL for (int j = 0; j < span; j++)
-                STORE(to + (placed ? at[span * i + j] : (span * i + j) * step) + c, u[j]);
+            NAME(spread_input)(m, t[i], u);
+            UNROLL for (int j = 0; j < span; j++) STORE(v + at[span * i + j] + c, u[j]);
         }
     }
 }
 
-/* The other way round; `plain`: without bias and relu. */
-INLINE void NAME(gather)(void (*const along)(const int, const V *, V *), const int m, const int side,
-                         const tn_dtype d, const float *from, int64_t step, int64_t n, const bool plain,
-                         const void *bias, bool relu, void *const *to)
+INLINE void NAME(gradient)(const int m, const tn_dtype d, const void *const *pixel, int64_t n, float *z,
+                           int64_t step)
+{
+    const int span = m + 2;
+    for (int64_t c = 0; c < n; c += VL) {
+        V t[6][4], y[4], u[6];
+        UNROLL for (int j = 0; j < m; j++)
+        {
+            UNROLL for (int i = 0; i < m; i++) y[i] = NAME(get)(d, pixel[m * i + j], c);
+            NAME(spread_result)(m, y, u);
+            UNROLL for (int i = 0; i < span; i++) t[i][j] = u[i];
+        }
+        UNROLL for (int i = 0; i < span; i++)
+        {
+            NAME(spread_result)(m, t[i], u);
+            UNROLL for (int j = 0; j < span; j++) STORE(z + (span * i + j) * step + c, u[j]);
+        }
+    }
+}
+
+INLINE void NAME(output)(const int m, const tn_dtype d, const float *p, int64_t step, int64_t n,
+                         const void *bias, bool relu, void *const *pixel)
 {
     const int span = m + 2;
     for (int64_t c = 0; c < n; c += VL) {
         V t[4][6], u[6], y[4];
         UNROLL for (int j = 0; j < span; j++)
         {
-            UNROLL for (int i = 0; i < span; i++) u[i] = LOAD(from + (span * i + j) * step + c);
-            along(m, u, y);
-            UNROLL for (int i = 0; i < side; i++) t[i][j] = y[i];
+            UNROLL for (int i = 0; i < span; i++) u[i] = LOAD(p + (span * i + j) * step + c);
+            NAME(gather_result)(m, u, y);
+            UNROLL for (int i = 0; i < m; i++) t[i][j] = y[i];
         }
         const V b = bias ? NAME(get)(d, bias, c) : SPLAT(0);
-        UNROLL for (int i = 0; i < side; i++)
+        UNROLL for (int i = 0; i < m; i++)
         {
-            along(m, t[i], y);
-            UNROLL for (int j = 0; j < side; j++)
+            NAME(gather_result)(m, t[i], y);
+            UNROLL for (int j = 0; j < m; j++)
             {
-                const V sum = plain ? y[j] : ADD(y[j], b);
-                NAME(put)(d, to[side * i + j], c, relu ? RELU(sum) : sum);
+                const V sum = ADD(y[j], b);
+                NAME(put)(d, pixel[m * i + j], c, relu ? RELU(sum) : sum);
             }
+        }
+    }
+}
+
+INLINE void NAME(filter)(const int m, const tn_dtype d, const void *const *tap, int64_t n, float *u,
+                         int64_t step)
+{
+    const int span = m + 2;
+    for (int64_t c = 0; c < n; c += VL) {
+        V t[6][3], g[3], w[6];
+        UNROLL for (int j = 0; j < 3; j++)
+        {
+            UNROLL for (int i = 0; i < 3; i++) g[i] = NAME(get)(d, tap[3 * i + j], c);
+            NAME(spread_filter)(m, g, w);
+            UNROLL for (int i = 0; i < span; i++) t[i][j] = w[i];
+        }
+        UNROLL for (int i = 0; i < span; i++)
+        {
+            NAME(spread_filter)(m, t[i], w);
+            UNROLL for (int j = 0; j < span; j++) STORE(u + (span * i + j) * step + c, w[j]);
+        }
+    }
+}
+
+INLINE void NAME(filter_gradient)(const int m, const tn_dtype d, const float *p, int64_t step, int64_t n,
+                                  void *const *tap)
+{
+    const int span = m + 2;
+    for (int64_t c = 0; c < n; c += VL) {
+        V t[3][6], u[6], g[3];
+        UNROLL for (int j = 0; j < span; j++)
+        {
+            UNROLL for (int i = 0; i < span; i++) u[i] = LOAD(p + (span * i + j) * step + c);
+            NAME(gather_filter)(m, u, g);
+            UNROLL for (int i = 0; i < 3; i++) t[i][j] = g[i];
+        }
+        UNROLL for (int i = 0; i < 3; i++)
+        {
+            NAME(gather_filter)(m, t[i], g);
+            UNROLL for (int j = 0; j < 3; j++) NAME(put)(d, tap[3 * i + j], c, g[j]);
         }
     }
 }
@@ -182,25 +237,25 @@ static TARGET void NAME(add)(float *sum, const float *more, int64_t n)
     static TARGET void NAME(input_##m##_##d)(const void *const *pixel, int64_t n, float *v,                  \
                                              const int64_t *at)                                              \
     {                                                                                                        \
-        NAME(spread)(NAME(spread_input), m, m + 2, type, pixel, n, v, true, at, 0);                          \
+        NAME(input)(m, type, pixel, n, v, at);                                                               \
     }                                                                                                        \
     static TARGET void NAME(gradient_##m##_##d)(const void *const *pixel, int64_t n, float *z, int64_t step) \
     {                                                                                                        \
-        NAME(spread)(NAME(spread_result), m, m, type, pixel, n, z, false, NULL, step);                       \
+        NAME(gradient)(m, type, pixel, n, z, step);                                                          \
     }                                                                                                        \
     static TARGET void NAME(output_##m##_##d)(const float *p, int64_t step, int64_t n, const void *bias,     \
                                               bool relu, void *const *pixel)                                 \
     {                                                                                                        \
-        NAME(gather)(NAME(gather_result), m, m, type, p, step, n, false, bias, relu, pixel);                 \
+        NAME(output)(m, type, p, step, n, bias, relu, pixel);                                                \
     }                                                                                                        \
     static TARGET void NAME(filter_##m##_##d)(const void *const *tap, int64_t n, float *u, int64_t step)     \
     {                                                                                                        \
-        NAME(spread)(NAME(spread_filter), m, 3, type, tap, n, u, false, NULL, step);                         \
+        NAME(filter)(m, type, tap, n, u, step);                                                              \
     }                                                                                                        \
     static TARGET void NAME(filter_gradient_##m##_##d)(const float *p, int64_t step, int64_t n,              \
                                                        void *const *tap)                                     \
     {                                                                                                        \
-        NAME(gather)(NAME(gather_filter), m, 3, type, p, step, n, true, NULL, false, tap);                   \
+        NAME(filter_gradient)(m, type, p, step, n, tap);                                                     \
     }
 #define KERNEL(m, d, type)                                                                                   \
     {                                                                                                        \
