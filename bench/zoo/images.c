@@ -181,4 +181,4 @@ const struct model images[] = {
     {"resnet50", resnet50, CROSS_ENTROPY, .in = {IMAGES(128, 224, 3), CLASSES(128)}},
     {"resnet20_infer", resnet, INFERENCE, .in = {IMAGES(1, 32, 3)}},
     {"vit_infer", vit, INFERENCE, .in = {IMAGES(1, 32, 3)}},
-    {NULL}};
+    {.name = NULL}};

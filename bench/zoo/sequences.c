@@ -114,4 +114,4 @@ const struct model sequences[] = {
     {"dlrm", dlrm, CROSS_ENTROPY, .in = {{2, {1024, 8}, 32000}, {2, {1024, 13}, 0}, {1, {1024}, 2}}},
     {"gpt_large", gpt_large, CROSS_ENTROPY, .in = TEXT(8, 4 * CONTEXT), .clip = true},
     {"gpt_generate", gpt_next, GENERATION, .in = {{2, {1, 1}, VOCABULARY}}},
-    {NULL}};
+    {.name = NULL}};
