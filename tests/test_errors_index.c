@@ -47,10 +47,9 @@ ON_ALL(each_operator)
     tn_tensor *table = whole(TN_I32, (double[]){0, 1, 2, -1, 0, 1}, TN_SHAPE(3, 2));
     bad_index("index_select", "index[1] is 7, must be from 0 to 2", tn_index_select(x, 0, i));
     /* which the kernel that reads it computes: then no place is known */
-    bad_index("index_select",
-              S_fused ? "index 3 is out of range: index must be from 0 to 2"
-                      : "index[3] is 3, must be from 0 to 2",
-              tn_index_select(x, 0, tn_arange(S, 0, 5, 1, TN_I64)));
+    const char *words =
+        S_fused ? "index 3 is out of range: index must be from 0 to 2" : "index[3] is 3, must be from 0 to 2";
+    bad_index("index_select", words, tn_index_select(x, 0, tn_arange(S, 0, 5, 1, TN_I64)));
     bad_index("gather", "index[1, 1] is -1, must be from 0 to 2", tn_gather(x, 0, table));
     bad_index("scatter_add", "index[1, 1] is -1, must be from 0 to 2", tn_scatter_add(x, 0, table, x));
     bad_index("embedding", "index[1, 1] is -1, must be from 0 to 2", tn_embedding(x, table));
