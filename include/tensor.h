@@ -343,8 +343,8 @@ TN_API int tn_print_at(tn_tensor *x, FILE *out, const char *file, int line);
  * take place. */
 TN_API int tn_backward(tn_tensor *loss);
 TN_API int tn_backward_at(tn_tensor *loss, const char *file, int line);
-/* x's gradient by now, its mean over all ranks (tn_mean_over_ranks); NULL without an error when x has none. Ask again after another tn_backward: a handle from
- * before it may show the old sum or the new one. */
+/* x's gradient by now, its mean over all ranks (tn_mean_over_ranks); NULL without an error when x has none. Ask again
+ * after another tn_backward: a handle from before it may show the old sum or the new one. */
 TN_API tn_tensor *tn_gradient(tn_tensor *x);
 /* d loss / d inputs[i] into grads[i] (NULL where loss does not depend on it, which the error of an operator that is
  * given it beside other tensors tells; one that is given nothing else has no session to tell). The results are
