@@ -467,6 +467,39 @@ CUDA_TEST(test_spills)
     assert_true(fabs(sum[1] - 64) < 1e-3 && fabs(sum[0] - 64) < 1e-3 && sum[2] == sum[0]);
 }
 
+/* At the ends of their range, where a GPU's reciprocal is 0 and the sum it is taken of infinite, functions
+ * have their limits, as on a CPU. */
+CUDA_TEST(test_limits)
+{
+    static const float x[] = {0,    -0.0f, 5,     -5,     87,     -87,       88.7f,    -89,  100, -104,
+                              1e4f, -1e4f, 3e38f, -3e38f, 1e-40f, -INFINITY, INFINITY, 9.5f, NAN};
+    enum { N = sizeof x / sizeof *x, OPS = 6 };
+    static float y[2][OPS][2][N];
+    for (int d = 0; d < 2; d++) {
+        tn_session *s = tn_open(.device = d ? TN_CUDA : TN_CPU, .log = log_keep);
+        tn_tensor *in = tn_from(s, x, TN_F32, TN_SHAPE(N)), *g;
+        tn_requires_grad(in, true);
+        for (int op = 0; op < OPS; op++) {
+            tn_step_begin(s);
+            tn_tensor *of[OPS] = {tn_sigmoid(in),  tn_silu(in), tn_gelu(in),
+                                  tn_softplus(in), tn_tanh(in), tn_erf(in)};
+            tn_grad(tn_sum(of[op], TN_ALL, false), 1, &in, &g);
+            assert_int_equal(tn_read(of[op], TN_F32, y[d][op][0], sizeof x), TN_OK);
+            assert_int_equal(tn_read(g, TN_F32, y[d][op][1], sizeof x), TN_OK);
+            tn_step_end(s);
+        }
+        assert_int_equal(tn_close(s), TN_OK);
+    }
+    for (int op = 0; op < OPS; op++)
+        for (int k = 0; k < 2; k++)
+            for (int i = 0; i < N; i++) {
+                const float due = y[0][op][k][i], is = y[1][op][k][i];
+                if (isnan(due) ? isnan(is) : is == due || fabsf(is - due) <= 1e-6f * fabsf(due)) continue;
+                fail_msg("operator %d, %s at %g: %g, must be %g", op, k ? "gradient" : "value", (double)x[i],
+                         (double)is, (double)due);
+            }
+}
+
 /* Two sessions on one GPU, taking turns. */
 CUDA_TEST(test_two_sessions)
 {

@@ -203,7 +203,8 @@ static double distance(const outcome *is, const outcome *due)
                 most[k] = d, d = other;
             }
     }
-    return fmax(fabs(is->norm / due->norm - 1), most[KINKS]);
+    const double off = fabs(is->norm / due->norm - 1); /* NaN: some number that is no sample is */
+    return off < INFINITY ? fmax(off, most[KINKS]) : INFINITY;
 }
 
 typedef struct state {
@@ -326,6 +327,7 @@ static int run_case(const gpu_case *c, bool write, bool timed, FILE *f)
             off |= bad;
         }
         puts(found ? "" : " nothing to compare with");
+        off |= !found;
         if (timed && time_launches(&t)) off = 1, printf("    %s\n", tn_error_text(t.s));
     }
     fflush(stdout);
@@ -339,7 +341,7 @@ int main(int argc, char **argv)
     const bool timed = argc > 2 && !strcmp(argv[1], "--time");
     if (argc < 3 || (!write && !timed && strcmp(argv[1], "--check") != 0))
         return fputs("timed: its head tells\n", stderr), 2;
-    FILE *f = fopen(argv[2], write ? "ab" : "rb");
+    FILE *f = fopen(argv[2], write ? "wb" : "rb");
     if (!f) return perror(argv[2]), 2;
     int off = 0;
     for (int i = 0; i < CASES; i++) {

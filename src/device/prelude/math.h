@@ -387,15 +387,20 @@ TN_FN float tn_cos_near_f32(float x)
 
 #endif /* __CUDACC__ */
 
-/* c / d where c is a power of two, d positive and both are far from the ends of f32. A GPU divides in many
+/* c / d where c is a power of two, far from the ends of f32, and d positive, infinite or NaN. A GPU divides in many
  * instructions and a branch; its approximate reciprocal, of which one step of Newton's leaves at most half an
- * ulp, takes four. */
-#if defined(__CUDA_ARCH__) && !defined(TN_CUSIM)
+ * ulp, takes four, and a choice where it is 0: infinity times that would be NaN. */
+#if defined(__CUDA_ARCH__) || defined(TN_CUSIM)
 TN_FN float tn_power_over(float c, float d)
 {
     float r;
+#if defined(TN_CUSIM)
+    r = 1 / d;
+    if (r < 0x1p-126f) r = 0; /* as .ftz */
+#else
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
-    return c * tn_fma_f32(tn_fma_f32(-d, r, 1), r, r);
+#endif
+    return r == 0 ? 0.0f : c * tn_fma_f32(tn_fma_f32(-d, r, 1), r, r);
 }
 #else
 TN_FN float tn_power_over(float c, float d)
