@@ -198,9 +198,9 @@ typedef struct tn_conv2d_options {
 /* x [n, h, w, c], weight [oc, kh, kw, c / groups], bias [oc] or NULL -> [n, oh, ow, oc]. On the CPU windows of 3x3,
  * f32 or of 16 bits, may go through Winograd's tiles: results two by two or four by four are then computed in f32 from the
  * same 4x4 or 6x6 inputs, with up to three times the error of the sums written out - and one rounding of the result where
- * that has 16 bits -, and what is infinite or NaN in one of these may make all of them NaN. So may a weight, where its
- * window meets padding, and in gradients where it meets the zeros that strides leave; on a GPU also a pixel at the border,
- * in gradients of weights that do not meet it. */
+ * that has 16 bits -, and what is infinite or NaN in one of these may make all of them NaN. The
+ * zeros of padding, and those that strides leave in gradients, may be multiplied: a weight, a pixel or a gradient that is
+ * infinite or NaN may make NaN where it meets them. */
 TN_OP(conv2d, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_conv2d_options *options);
 /* x [n, t, c], weight [oc, k, c / groups], bias [oc] or NULL -> [n, ot, oc]. */
 TN_OP(conv1d, tn_tensor *x, tn_tensor *weight, tn_tensor *bias, const tn_conv2d_options *options);
