@@ -4,8 +4,8 @@
  * As in portable.h each definition is named by the line it begins with.
  */
 
-/* A tile is TN_ROWS x COLUMNS sums, of at most DEPTH terms each: as many rows as vectors of that width stay in
- * registers, each of which is named. */
+/* A tile is TN_ROWS x COLUMNS sums, of at most DEPTH terms each: as many rows as vectors of that width stay
+ * in registers, each of which is named. */
 #if defined(__AVX512F__)
 #define TN_ROWS        8
 #define TN_EACH_ROW(f) f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7)
@@ -28,15 +28,9 @@ enum { COLUMNS = 16, DEPTH = 320, BLOCK = 64, PIXELS = 8, WIDE = 256, SUMMED = 6
 /* Of winograd_plain.h: so many tiles at a time, of SPAN x SPAN pixels. */
 enum { TILES = 24, SPAN = 6, PLACES = 36 };
 
-static inline int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static inline int64_t blocks_of(int64_t count, int64_t each)
-{
-    return (count + each - 1) / each;
-}
+static inline int64_t blocks_of(int64_t count, int64_t each) { return (count + each - 1) / each; }
 
 /* The length of the parts that `count` is cut into, none of more than `most`. */
 static inline int64_t part(int64_t count, int64_t most)
@@ -44,16 +38,10 @@ static inline int64_t part(int64_t count, int64_t most)
     return count > most ? blocks_of(count, blocks_of(count, most)) : count;
 }
 
-static inline int64_t whole_columns(int64_t n)
-{
-    return blocks_of(n, COLUMNS) * COLUMNS;
-}
+static inline int64_t whole_columns(int64_t n) { return blocks_of(n, COLUMNS) * COLUMNS; }
 
 /* In floats. */
-static inline int64_t matmul_room(int64_t k)
-{
-    return part(k, DEPTH) * COLUMNS;
-}
+static inline int64_t matmul_room(int64_t k) { return part(k, DEPTH) * COLUMNS; }
 
 static inline int64_t convolve_room(int64_t terms, int64_t outputs)
 {
@@ -67,10 +55,7 @@ static inline int64_t conv2d_weight_grad_room(int64_t pixels, int64_t terms)
 
 /* TILES of so many channels at one place, whose distance is no power of two, as all places of a tile are
  * written one after the other. */
-static inline int64_t place_of_tiles(int64_t channels)
-{
-    return TILES * channels + COLUMNS;
-}
+static inline int64_t place_of_tiles(int64_t channels) { return TILES * channels + COLUMNS; }
 
 static inline int64_t conv2d_3x3_room(int64_t in, int64_t out)
 {

@@ -5,8 +5,8 @@
  *          of V elements with constant indices; the compiler keeps them in registers.
  *   team   S threads that share a row: 1, 2, 4, .. 32 lanes of a warp, or a whole block of at least 64
  *          threads, or every W-th thread of a block of W teams. Every thread of a team gets the result of a
- *          reduction, and the bits of it depend on S and W alone. All threads of a warp, or of the block, come
- *          to it together.
+ *          reduction, and the bits of it depend on S and W alone. All threads of a warp, or of the
+ *          block, come to it together.
  *
  * Comes after abi.h, math.h, philox.h and half.h, and like them includes nothing under NVRTC. All of it is
  * C++ that other compilers take too, once the few names of CUDA's own are defined.

@@ -26,15 +26,9 @@
 
 /* A function of one argument, x, or of two, a and b, all of type T: its result in one expression. */
 #define TN_FN1(R, name, T, result)                                                                           \
-    TN_FN R name(T x)                                                                                        \
-    {                                                                                                        \
-        return result;                                                                                       \
-    }
+    TN_FN R name(T x) { return result; }
 #define TN_FN2(name, T, result)                                                                              \
-    TN_FN T name(T a, T b)                                                                                   \
-    {                                                                                                        \
-        return result;                                                                                       \
-    }
+    TN_FN T name(T a, T b) { return result; }
 
 /* ------------------------------------------------------------------------------------- bits and names */
 
@@ -42,10 +36,7 @@
 #define TN_M32(name) name##f /* the device library's accurate f32 function */
 #define TN_M64(name) name
 TN_FN1(uint32_t, tn_bits_f32, float, __float_as_uint(x))
-TN_FN float tn_from_bits_f32(uint32_t u)
-{
-    return __uint_as_float(u);
-}
+TN_FN float tn_from_bits_f32(uint32_t u) { return __uint_as_float(u); }
 #else
 #define TN_M32(name) __builtin_##name##f
 #define TN_M64(name) __builtin_##name
@@ -75,14 +66,8 @@ TN_FN float tn_from_bits_f32(uint32_t u)
 #else
 #define TN_ONE_ROUNDING(M, a, b, c) ((a) * (b) + (c))
 #endif
-TN_FN float tn_fma_f32(float a, float b, float c)
-{
-    return TN_ONE_ROUNDING(TN_M32, a, b, c);
-}
-TN_FN double tn_fma_f64(double a, double b, double c)
-{
-    return TN_ONE_ROUNDING(TN_M64, a, b, c);
-}
+TN_FN float tn_fma_f32(float a, float b, float c) { return TN_ONE_ROUNDING(TN_M32, a, b, c); }
+TN_FN double tn_fma_f64(double a, double b, double c) { return TN_ONE_ROUNDING(TN_M64, a, b, c); }
 
 #define TN_INF tn_from_bits_f32(0x7f800000u)
 #define TN_NAN tn_from_bits_f32(0x7fc00000u)

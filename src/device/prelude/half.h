@@ -52,17 +52,11 @@ TN_FN tn_bfloat16 tn_f32_to_bfloat16(float x)
 }
 
 /* There and back, without the narrow vectors in between. */
-TN_FN float tn_rounded_bfloat16(float x)
-{
-    return tn_from_bits_f32(tn_near_bfloat16(x) & 0xffff0000u);
-}
+TN_FN float tn_rounded_bfloat16(float x) { return tn_from_bits_f32(tn_near_bfloat16(x) & 0xffff0000u); }
 
 #endif
 
-TN_FN float tn_bfloat16_to_f32(tn_bfloat16 h)
-{
-    return tn_from_bits_f32((uint32_t)h.bits << 16);
-}
+TN_FN float tn_bfloat16_to_f32(tn_bfloat16 h) { return tn_from_bits_f32((uint32_t)h.bits << 16); }
 
 #if defined(__CUDA_ARCH__) && !defined(TN_CUSIM)
 
@@ -108,9 +102,6 @@ TN_FN tn_half tn_f32_to_half(float x)
 
 #endif
 
-TN_FN float tn_rounded_half(float x)
-{
-    return tn_half_to_f32(tn_f32_to_half(x));
-}
+TN_FN float tn_rounded_half(float x) { return tn_half_to_f32(tn_f32_to_half(x)); }
 
 #endif

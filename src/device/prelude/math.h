@@ -387,9 +387,9 @@ TN_FN float tn_cos_near_f32(float x)
 
 #endif /* __CUDACC__ */
 
-/* c / d where c is a power of two, far from the ends of f32, and d positive, infinite or NaN. A GPU divides in many
- * instructions and a branch; its approximate reciprocal, of which one step of Newton's leaves at most half an
- * ulp, takes four, and a choice where it is 0: infinity times that would be NaN. */
+/* c / d where c is a power of two, far from the ends of f32, and d positive, infinite or NaN. A GPU divides
+ * in many instructions and a branch; its approximate reciprocal, of which one step of Newton's leaves at most
+ * half an ulp, takes four, and a choice where it is 0: infinity times that would be NaN. */
 #if defined(__CUDA_ARCH__) || defined(TN_CUSIM)
 TN_FN float tn_power_over(float c, float d)
 {
@@ -403,10 +403,7 @@ TN_FN float tn_power_over(float c, float d)
     return r == 0 ? 0.0f : c * tn_fma_f32(tn_fma_f32(-d, r, 1), r, r);
 }
 #else
-TN_FN float tn_power_over(float c, float d)
-{
-    return c / d;
-}
+TN_FN float tn_power_over(float c, float d) { return c / d; }
 #endif
 
 /* 1 / (1 + e^-x) = c / (c + s (1 + u)) with c = 2^-64, e^-x = 2^n (1 + u) and s = 2^(n-64), which leaves room

@@ -191,10 +191,8 @@ TN_FN void tn_philox_fill(uint64_t seed, uint64_t draw, uint64_t first, int64_t 
 
 /* ------------------------------------------------------------------------------------- distributions */
 
-TN_FN float tn_uniform(uint32_t u) /* [0, 1), 24 bits */
-{
-    return (float)(int32_t)(u >> 8) * 0x1p-24f;
-}
+/* [0, 1), 24 bits. */
+TN_FN float tn_uniform(uint32_t u) { return (float)(int32_t)(u >> 8) * 0x1p-24f; }
 
 /* Returns true where an element is dropped with probability p: u < floor(p * 2^32). */
 TN_FN bool tn_dropped(uint32_t u, double p)

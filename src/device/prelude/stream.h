@@ -74,10 +74,7 @@ TN_FN void tn_stream(void *to, const void *from, int64_t bytes)
             tn_stream_line((char *)to + i, (const char *)from + i);
 }
 
-TN_FN void tn_stream_end(void)
-{
-    __builtin_ia32_sfence();
-}
+TN_FN void tn_stream_end(void) { __builtin_ia32_sfence(); }
 #else
 TN_FN void tn_stream(void *to, const void *from, int64_t bytes)
 {

@@ -140,15 +140,9 @@ static inline lanes all(float x)
 #define TN_HAS(name) 0
 #endif
 
-static inline lanes at(const float *p)
-{
-    return *(const lanes_there *)p;
-}
+static inline lanes at(const float *p) { return *(const lanes_there *)p; }
 
-static inline void put(float *p, lanes v)
-{
-    *(lanes_there *)p = v;
-}
+static inline void put(float *p, lanes v) { *(lanes_there *)p = v; }
 
 /* a b + c, in one instruction where there is one: compilers make it of this loop. Where they do not optimise
  * it would stay one, and attention take five times as long: there the instruction is named, for the same
@@ -164,10 +158,7 @@ static inline __attribute__((always_inline)) lanes join(lanes a, lanes b, lanes 
 #elif !defined(__OPTIMIZE__) && !defined(__FMA__) && !defined(__ARM_FEATURE_FMA)
     return a * b + c;
 #else
-    UNROLL for (int i = 0; i < LANES; i++)
-    {
-        c[i] = tn_fma_f32(a[i], b[i], c[i]);
-    }
+    UNROLL for (int i = 0; i < LANES; i++) { c[i] = tn_fma_f32(a[i], b[i], c[i]); }
     return c;
 #endif
 }
@@ -193,10 +184,7 @@ static inline float largest(lanes v)
     put(x, v);
     UNROLL for (int w = LANES / 2; w; w /= 2)
     {
-        UNROLL for (int i = 0; i < w; i++)
-        {
-            x[i] = x[i + w] > x[i] ? x[i + w] : x[i];
-        }
+        UNROLL for (int i = 0; i < w; i++) { x[i] = x[i + w] > x[i] ? x[i + w] : x[i]; }
     }
     return x[0];
 }
@@ -207,31 +195,19 @@ static inline float total(lanes v)
     put(x, v);
     UNROLL for (int w = LANES / 2; w; w /= 2)
     {
-        UNROLL for (int i = 0; i < w; i++)
-        {
-            x[i] += x[i + w];
-        }
+        UNROLL for (int i = 0; i < w; i++) { x[i] += x[i + w]; }
     }
     return x[0];
 }
 
 /* ---- sizes ---- */
 
-static inline int64_t whole(int64_t n, int64_t of)
-{
-    return (n + of - 1) / of * of;
-}
+static inline int64_t whole(int64_t n, int64_t of) { return (n + of - 1) / of * of; }
 
-static inline int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Returns how many of the rows that are left are taken next. */
-static inline int64_t next_of(int64_t left)
-{
-    return left == MOST ? MOST : least(left, HIGH);
-}
+static inline int64_t next_of(int64_t left) { return left == MOST ? MOST : least(left, HIGH); }
 
 /* Returns how many of n are taken at a time, `most` or fewer and a multiple of `of`, so that all times are
  * about as many. */
@@ -259,25 +235,16 @@ static inline __attribute__((always_inline)) void tile(const int high, const int
     }
     for (int64_t p = 0; p < k; p++) {
         lanes right[4];
-        UNROLL for (int j = 0; j < wide; j++)
-        {
-            right[j] = at(b + p * b_row + j * LANES);
-        }
+        UNROLL for (int j = 0; j < wide; j++) { right[j] = at(b + p * b_row + j * LANES); }
         UNROLL for (int i = 0; i < high; i++)
         {
             const lanes left = all(a[i * a_row + p * a_k]);
-            UNROLL for (int j = 0; j < wide; j++)
-            {
-                sum[i][j] = join(left, right[j], sum[i][j]);
-            }
+            UNROLL for (int j = 0; j < wide; j++) { sum[i][j] = join(left, right[j], sum[i][j]); }
         }
     }
     UNROLL for (int i = 0; i < high; i++)
     {
-        UNROLL for (int j = 0; j < wide; j++)
-        {
-            put(c + i * c_row + j * LANES, sum[i][j]);
-        }
+        UNROLL for (int j = 0; j < wide; j++) { put(c + i * c_row + j * LANES, sum[i][j]); }
     }
 }
 
@@ -287,27 +254,18 @@ static inline __attribute__((always_inline)) void slim(const int high, int64_t k
                                                        int64_t b_row, float *c, int64_t c_row, bool add)
 {
     half sum[MOST];
-    UNROLL for (int i = 0; i < high; i++)
-    {
-        sum[i] = add ? *(const half_there *)(c + i * c_row) : (half){0};
-    }
+    UNROLL for (int i = 0; i < high; i++) { sum[i] = add ? *(const half_there *)(c + i * c_row) : (half){0}; }
     for (int64_t p = 0; p < k; p++) {
         const half right = *(const half_there *)(b + p * b_row);
         UNROLL for (int i = 0; i < high; i++)
         {
             const half left = a[i * a_row + p * a_k] - (half){0};
             half to = sum[i];
-            UNROLL for (int l = 0; l < LANES / 2; l++)
-            {
-                to[l] = tn_fma_f32(left[l], right[l], to[l]);
-            }
+            UNROLL for (int l = 0; l < LANES / 2; l++) { to[l] = tn_fma_f32(left[l], right[l], to[l]); }
             sum[i] = to;
         }
     }
-    UNROLL for (int i = 0; i < high; i++)
-    {
-        *(half_there *)(c + i * c_row) = sum[i];
-    }
+    UNROLL for (int i = 0; i < high; i++) { *(half_there *)(c + i * c_row) = sum[i]; }
 }
 
 /* The same for any number of columns, a multiple of half a vector: the fewer rows, the wider the tiles. */
@@ -387,18 +345,12 @@ static inline void turn(float *to, int64_t to_row, const float *from, int64_t fr
                         float by)
 {
     lanes v[LANES];
-    UNROLL for (int i = 0; i < LANES; i++)
-    {
-        v[i] = i < rows ? at(from + i * from_row) * by : (lanes){0};
-    }
+    UNROLL for (int i = 0; i < LANES; i++) { v[i] = i < rows ? at(from + i * from_row) * by : (lanes){0}; }
     ROUND(8)
     ROUND(4)
     ROUND(2)
     ROUND(1)
-    UNROLL for (int i = 0; i < LANES; i++)
-    {
-        put(to + i * to_row, v[i]);
-    }
+    UNROLL for (int i = 0; i < LANES; i++) { put(to + i * to_row, v[i]); }
 }
 #else
 static inline void turn(float *to, int64_t to_row, const float *from, int64_t from_row, int64_t rows,

@@ -39,10 +39,7 @@ struct NAME_pool {
     worker workers[MOST_THREADS - 1];
 };
 
-static long load(const long *x)
-{
-    return __atomic_load_n(x, __ATOMIC_ACQUIRE);
-}
+static long load(const long *x) { return __atomic_load_n(x, __ATOMIC_ACQUIRE); }
 
 /* Waits for a while until *x is no longer `old`; yields, as there may be fewer processors than threads. */
 static int looks(const long *x, long old)

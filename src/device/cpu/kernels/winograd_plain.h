@@ -76,7 +76,8 @@ static void spread_gradient(const float *restrict y0, const float *restrict y1, 
 /* Of three weights, one channel. */
 static void spread_weight(const float *g, float *to)
 {
-    const float p = TN_NP * tn_fma_f32(TN_P * TN_P, g[2], g[0]), q = TN_NQ * tn_fma_f32(TN_Q * TN_Q, g[2], g[0]);
+    const float p = TN_NP * tn_fma_f32(TN_P * TN_P, g[2], g[0]),
+                q = TN_NQ * tn_fma_f32(TN_Q * TN_Q, g[2], g[0]);
     to[0] = TN_N0 * g[0];
     to[1] = tn_fma_f32(TN_P * TN_NP, g[1], p);
     to[2] = tn_fma_f32(-TN_P * TN_NP, g[1], p);
@@ -147,10 +148,9 @@ static void pixels_of(const tiled *i, int64_t at, int size, int64_t *pixels)
                   x = at % i->columns * 4 - i->pad[1];
     for (int row = 0; row < size; row++)
         for (int column = 0; column < size; column++) {
-            const bool there = image < i->n && y + row >= 0 && y + row < i->h && x + column >= 0 &&
-                               x + column < i->w;
-            pixels[row * size + column] =
-                there ? ((image * i->h + y + row) * i->w + x + column) * i->c : -1;
+            const bool there =
+                image < i->n && y + row >= 0 && y + row < i->h && x + column >= 0 && x + column < i->w;
+            pixels[row * size + column] = there ? ((image * i->h + y + row) * i->w + x + column) * i->c : -1;
         }
 }
 
@@ -240,8 +240,7 @@ static int conv2d_3x3(const void *what, float *room, int64_t begin, int64_t end)
                 float m[SPAN * 4 * COLUMNS], y[16 * COLUMNS], bias[COLUMNS] = {0};
                 for (int l = 0; l < COLUMNS && d->bias; l++) bias[l] = d->bias[o + l];
                 for (int row = 0; row < SPAN; row++) {
-                    for (int k = 0; k < SPAN; k++)
-                        u[k] = made + (row * SPAN + k) * made_place + t * out + o;
+                    for (int k = 0; k < SPAN; k++) u[k] = made + (row * SPAN + k) * made_place + t * out + o;
                     join_pixels(u[0], u[1], u[2], u[3], u[4], u[5], m + row * 4 * COLUMNS, COLUMNS);
                 }
                 for (int column = 0; column < 4; column++) {
@@ -249,7 +248,8 @@ static int conv2d_3x3(const void *what, float *room, int64_t begin, int64_t end)
                     join_pixels(u[0], u[1], u[2], u[3], u[4], u[5], y + column * COLUMNS, 4 * COLUMNS);
                 }
                 for (int p = 0; p < 16; p++)
-                    if (pixels[p] >= 0) put_pixel(y + p * COLUMNS, bias, d->relu ? 0 : -TN_INF, d->to + pixels[p] + o);
+                    if (pixels[p] >= 0)
+                        put_pixel(y + p * COLUMNS, bias, d->relu ? 0 : -TN_INF, d->to + pixels[p] + o);
             }
         }
     }

@@ -14,10 +14,7 @@
 
 /* Scores are kept such that this factor > 0 times them is what 2 is raised to: they get the sign of the
  * scale, and are 0 where that is. */
-TN_FN float factor_of(const head &h)
-{
-    return MASK == 2 || h.power == 0 ? 1.0f : fabsf(h.power);
-}
+TN_FN float factor_of(const head &h) { return MASK == 2 || h.power == 0 ? 1.0f : fabsf(h.power); }
 TN_FN float sign_of(const head &h)
 {
     if (MASK == 2) return h.power;

@@ -308,10 +308,7 @@ TN_FN void multiply(sums &sum, const char *stage, int, int)
     tn_wgmma_close();
 }
 /* Those of the buffer before are done. */
-TN_FN void await()
-{
-    tn_wgmma_wait<1>();
-}
+TN_FN void await() { tn_wgmma_wait<1>(); }
 TN_FN void settle(sums &sum)
 {
     tn_wgmma_wait<0>();

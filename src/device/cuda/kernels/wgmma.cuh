@@ -72,16 +72,10 @@ TN_FN uint64_t tn_panel(const void *at, int next)
 
 /* Names rows whose chunks of 16 bytes lie apart, chunk c of row r at (c pitch + r) * 16 behind `at`: any row may
  * be the first, and a row further is 1 more, a chunk further `pitch`. */
-TN_FN uint64_t tn_chunks(const void *at, int pitch)
-{
-    return tn_matrix(at, pitch * 16, 128, 0);
-}
+TN_FN uint64_t tn_chunks(const void *at, int pitch) { return tn_matrix(at, pitch * 16, 128, 0); }
 
 /* The same of a turned operand: eight of its columns are a chunk. */
-TN_FN uint64_t tn_turned_chunks(const void *at, int pitch)
-{
-    return tn_matrix(at, 128, pitch * 16, 0);
-}
+TN_FN uint64_t tn_turned_chunks(const void *at, int pitch) { return tn_matrix(at, 128, pitch * 16, 0); }
 
 /* The same, `further`. */
 TN_FN uint64_t tn_chunks_at(uint64_t chunks, int further)
@@ -90,10 +84,7 @@ TN_FN uint64_t tn_chunks_at(uint64_t chunks, int further)
 }
 
 /* The same, `elements` further. */
-TN_FN uint64_t tn_panel_at(uint64_t panel, int elements)
-{
-    return panel + (uint64_t)(elements >> 3);
-}
+TN_FN uint64_t tn_panel_at(uint64_t panel, int elements) { return panel + (uint64_t)(elements >> 3); }
 
 /* x, of which the compiler knows nothing more: what is computed from it is computed here, and does not wait in
  * registers since before a loop. */
