@@ -49,6 +49,56 @@ TEST(collisions_never_give_the_wrong_kernel)
     assert_int_equal(count_files(o.cache.dir, ".c"), 1);
 }
 
+/* Processes that want the same kernels at the same time: each is compiled once, and works in all. The first
+ * to have the lock is stopped in it until the others have asked. */
+TEST(one_of_many_processes_compiles)
+{
+    enum { PROCESSES = 4, N = 3 };
+    const tn_source src[N] = {{"one", ADD("one", "1")}, {"two", ADD("two", "2")}, {"two", ADD("two", "3")}};
+    tn_kernels_options o = {.cache = {.dir = fresh_dir(), .suffix = ".so"}, .jobs = 1};
+    int counts[2];
+    uint64_t compiled = 0;
+    tn_kcache *gate = NULL;
+    bool waited = true;
+    assert_int_equal(tn_kcache_open(&o.cache, &gate), 0);
+    const int lock = tn_kcache_lock(gate, &waited);
+    assert_true(lock >= 0 && !waited);
+    assert_int_equal(pipe(counts), 0);
+    for (int p = 0; p < PROCESSES; p++) {
+        const pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid) continue;
+        close(lock); /* which does not unlock it: the parent has it still */
+        tn_kernels *k = NULL;
+        tn_kernel *out[N];
+        tn_device_stats stats = {0};
+        tn_errbuf err = {""};
+        bool good = !tn_kernels_open(&o, &k) && !tn_kernels_compile(k, src, N, out, &stats, &err);
+        for (int i = 0; good && i < N; i++) good = kernels_result(out[i]) == (float)(i + 1);
+        good = good && stats.compiled + stats.cache_hits == N &&
+               write(counts[1], &stats.compiled, sizeof stats.compiled) == sizeof stats.compiled;
+        tn_kernels_close(k);
+        _exit(!good);
+    }
+    usleep(100000);
+    assert_int_equal(count_files(o.cache.dir, ".c"), 0); /* all wait */
+    close(lock);
+    for (int p = 0; p < PROCESSES; p++) {
+        int status = -1;
+        uint64_t one = 0;
+        assert_true(wait(&status) > 0);
+        assert_int_equal(status, 0);
+        assert_int_equal(read(counts[0], &one, sizeof one), sizeof one);
+        assert_true(one == 0 || one == N);
+        compiled += one;
+    }
+    assert_int_equal(compiled, N);
+    assert_int_equal(count_files(o.cache.dir, ".so"), 1);
+    tn_kcache_close(gate);
+    close(counts[0]);
+    close(counts[1]);
+}
+
 static void spoil(const char *dir, const char *ending, void (*how)(const char *path))
 {
     DIR *d = opendir(dir);

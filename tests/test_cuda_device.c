@@ -273,6 +273,43 @@ CUDA_TEST(test_compile_errors)
     device_close(d);
 }
 
+/* Many texts that have one name, more than there are programs to compile at once, each with a finish: all in
+ * as few, and each finds its own, compiled and from the folder. */
+CUDA_TEST(test_texts_of_one_name)
+{
+    enum { N = 40 };
+    char text[N][512];
+    tn_source src[N];
+    tn_kernel *k[N];
+    tn_errbuf err = {""};
+    for (int i = 0; i < N; i++) {
+        snprintf(text[i], sizeof text[i],
+                 "extern \"C\" __global__ void same(const tn_cuda_args a)\n{\n"
+                 "    if (threadIdx.x == 0) ((float *)a.buf[0])[0] = %d;\n}\n"
+                 "extern \"C\" __global__ void same_finish(const tn_cuda_args a)\n{\n"
+                 "    if (threadIdx.x == 0) ((float *)a.buf[0])[1] = %d;\n}\n",
+                 i, i + 100);
+        src[i] = (tn_source){"same", text[i]};
+    }
+    for (int round = 0; round < 2; round++) {
+        const uint64_t before = counters().compilations;
+        tn_device *d = device_open();
+        float got[2], *out = d->alloc(d, sizeof got);
+        if (d->compile(d, src, N, k, &err)) fail_msg("%s", err.text);
+        assert_true(round ? counters().compilations == before : counters().compilations < before + N);
+        assert_int_equal(round ? d->stats.cache_hits : d->stats.compiled, N);
+        for (int i = 0; i < N; i++) {
+            tn_args a = {.buf = (void *[]){out}, .n_buf = 1};
+            tn_grid g = {
+                .n = 1, .chunk = 1, .finish_n = 1, .finish_chunk = 1, .threads = 32, .finish_threads = 32};
+            if (d->launch(d, k[i], &a, &g, &err)) fail_msg("%d: %s", i, err.text);
+            if (d->download(d, got, out, sizeof got)) fail_msg("%d: %s", i, d->failure.text);
+            assert_true(got[0] == (float)i && got[1] == (float)(i + 100));
+        }
+        device_close(d);
+    }
+}
+
 CUDA_TEST(test_fault_word)
 {
     tn_device *d = device_open();

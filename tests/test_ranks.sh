@@ -15,24 +15,6 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # MPI keeps 
 export TENSOR_MPI="$PWD/$BUILD/libtensor_mpi.so" TENSOR_COMM_TIMEOUT=60
 case $BUILD in /*) export TENSOR_MPI="$BUILD/libtensor_mpi.so" ;; esac
 
-# Ranks want the same kernels at the same time, each of them: one compiles, the others take what it has made.
-mkdir "$tmp/made"
-cat >"$tmp/cc" <<'END'
-#!/bin/sh
-for a; do
-    case $a in *.c) source=$a ;; *.so) object=$a ;; esac
-done
-[ -f "${source:-}" ] && [ "${object:-}" ] || exec $COMPILER "$@"
-made=$MADE/$(echo "$*" | sed "s#${source%/*}/##g" | cat - "$source" | sha256sum | cut -d ' ' -f 1)
-exec 9>"$made.lock"
-flock 9
-[ -e "$made" ] && exec cp "$made" "$object"
-$COMPILER "$@" && cp "$object" "$made"
-END
-chmod +x "$tmp/cc"
-export COMPILER="${TENSOR_CC:-$CC}" MADE="$tmp/made"
-command -v flock >/dev/null && command -v sha256sum >/dev/null && export TENSOR_CC="$tmp/cc"
-
 run() { # RANKS [OPTION] PROGRAM..
     ranks=$1
     shift

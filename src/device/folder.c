@@ -12,8 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ROOM ((uint64_t)8 << 20) /* free bytes that compiling a batch may take for a while */
@@ -167,4 +169,19 @@ bool tn_folder_is_gone(const tn_folder *f)
     struct stat own, there;
     return f->fd >= 0 && !fstat(f->fd, &own) &&
            (stat(f->path, &there) || there.st_ino != own.st_ino || there.st_dev != own.st_dev);
+}
+
+int tn_folder_lock(const tn_folder *f, int seconds, bool *waited)
+{
+    const struct timespec moment = {0, 10000000};
+    int fd = f->fd < 0 ? -1 : openat(f->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    *waited = false;
+    for (int64_t turns = seconds * INT64_C(100); fd >= 0; turns--) {
+        if (!flock(fd, LOCK_EX | LOCK_NB)) return fd;
+        if (errno != EWOULDBLOCK || turns <= 0) break;
+        *waited = true;
+        nanosleep(&moment, NULL);
+    }
+    if (fd >= 0) close(fd);
+    return -1;
 }

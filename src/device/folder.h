@@ -25,6 +25,9 @@ bool tn_folder_next_place(int *i, char path[PATH_MAX]);
 bool tn_folder_has_room(const char *path);
 /* Returns true where the open folder is no longer the one at its path. */
 bool tn_folder_is_gone(const tn_folder *f);
+/* Waits for at most so many seconds until no other process, and no other lock of this one, has the folder
+ * locked. A descriptor that closing unlocks, or -1. */
+int tn_folder_lock(const tn_folder *f, int seconds, bool *waited);
 /* Removes the files in the folder that fd has open, but not the folders in it, and closes fd. */
 void tn_folder_empty(int fd);
 

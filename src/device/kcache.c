@@ -1,7 +1,7 @@
 /* kcache.c - a folder of sources and objects; what of it is in this process is a table of its own (loaded.c).
  *
  * There are two folders: the shared one, and the private one that stands in when the
- * shared one is refused or cannot be written. No lock is taken: files appear whole by rename, and a reader
+ * shared one is refused or cannot be written. No lock is needed: files appear whole by rename, and a reader
  * that finds a source without its object (another process removed it) has a miss, and so has one that finds
  * files that are links, of another user, or that others may write to. A folder that is removed while it is in
  * use is made again (tn_kcache_renew). Read first: tn_kcache_find, then tn_kcache_put. */
@@ -516,6 +516,8 @@ void tn_kcache_scratch_done(const char *path)
     if (fd >= 0) tn_folder_empty(fd);
     rmdir(path);
 }
+
+int tn_kcache_lock(tn_kcache *c, bool *waited) { return tn_folder_lock(&c->shared, 60, waited); }
 
 int tn_kcache_keep_failed(tn_kcache *c, const tn_source *src, char path[PATH_MAX])
 {

@@ -55,6 +55,11 @@ int tn_kcache_put(tn_kcache *c, int n, const tn_source *const *src, const char *
                   const char *file, char path[PATH_MAX]);
 void tn_kcache_drop(tn_kcache *c, const tn_source *src); /* forgets an entry that turned out to be unusable */
 
+/* What processes want at the same time, as ranks of one host do, one of them compiles while the others wait.
+ * A descriptor to close when that is done; -1 where there are no locks, or another has held it for a minute.
+ * *waited: what was a miss may be a hit now. */
+int tn_kcache_lock(tn_kcache *c, bool *waited);
+
 /* Returns the folder that entries are kept in from run to run; NULL where they are not. Valid until close. */
 const char *tn_kcache_folder(const tn_kcache *c);
 

@@ -66,8 +66,23 @@ static const char *past_parentheses(const char *p, const char **comma)
     return p;
 }
 
-/* The kernel whose declaration goes on at p, behind __global__. */
-static const char *kernel(const char *p, sim_text *rows)
+/* Units with two kernels of one name call the second by another, by a line `#define NAME OTHER` before it and
+ * an #undef behind it. What *name is called at p. */
+static void renamed(const char *text, const char *p, const char **name, const char **end)
+{
+    static const char word[] = "#define ";
+    const size_t n = (size_t)(*end - *name);
+    const char *found = NULL;
+    for (const char *q = text; (q = strstr(q, word)) && q < p; q++)
+        if (!strncmp(q + sizeof word - 1, *name, n) && q[sizeof word - 1 + n] == ' ')
+            found = q + sizeof word + n;
+    if (!found) return;
+    *name = found;
+    *end = token(found);
+}
+
+/* The kernel of the text whose declaration goes on at p, behind __global__. */
+static const char *kernel(const char *text, const char *p, sim_text *rows)
 {
     const char *name = NULL, *name_end = NULL, *bound = NULL, *bound_end = NULL;
     while (*p && *p != ';' && *p != '{') {
@@ -83,6 +98,7 @@ static const char *kernel(const char *p, sim_text *rows)
         if (*p == '(') {
             const char *body = skip(past_parentheses(p, &comma));
             if (name && *body == '{') {
+                renamed(text, p, &name, &name_end);
                 sim_text_put(rows, "    CUSIM_KERNEL(%.*s, (", (int)(name_end - name), name);
                 if (bound)
                     sim_text_add(rows, bound, (size_t)(bound_end - bound));
@@ -104,7 +120,7 @@ void sim_scan_kernels(const char *text, bool static_too, sim_text *out)
     for (const char *p = skip(text); *p;) {
         const char *end = token(p);
         if (is(p, end, "__global__") && c) {
-            p = kernel(skip(end), out);
+            p = kernel(text, skip(end), out);
             external = c = false;
             continue;
         }

@@ -7,6 +7,7 @@
 
 #include "../../core/alloc.h"
 #include "../../core/settings.h"
+#include "../batch.h"
 #include "compile.h"
 #include "kept.h"
 
@@ -39,22 +40,10 @@ struct tn_kernels {
     tn_kernel *all;
 };
 
-/* One text to compile. */
-struct pending {
-    int index; /* in the call */
-    int unit;
-    size_t bytes;
-    char symbol[256];
-};
-
 struct batch {
+    tn_batch is;
     tn_kernels *k;
-    const tn_source *src;
-    tn_kernel **out;
-    tn_device_stats *stats;
     tn_errbuf *err;
-    struct pending *pending;
-    int count;
     int status; /* the first failure, which is also in err */
     char dir[PATH_MAX];
 };
@@ -120,8 +109,9 @@ static tn_kernel *load_kernel(tn_kernels *k, const tn_source *src, const char *p
     return kernel;
 }
 
-static tn_kernel *from_disk(tn_kernels *k, const tn_source *src)
+static tn_kernel *from_disk(void *of, const tn_source *src)
 {
+    tn_kernels *k = of;
     tn_kcache_hit hit;
     char why[256];
     if (!tn_kcache_find(k->cache, src, &hit)) return NULL;
@@ -169,113 +159,54 @@ static void report(struct batch *b, const tn_source *src, const char *what)
 
 /* ---- compiling ------------------------------------------------------------------------------------- */
 
-static int longest_first(const void *a, const void *b)
-{
-    const struct pending *x = a, *y = b;
-    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
-    return x->index - y->index;
-}
-
-static int share_out(struct batch *b, int units)
-{
-    size_t *load = tn_calloc((size_t)units, sizeof *load);
-    if (!load) return TN_E_NOMEM;
-    qsort(b->pending, (size_t)b->count, sizeof *b->pending, longest_first);
-    for (int i = 0; i < b->count; i++) {
-        int least = 0;
-        for (int u = 1; u < units; u++)
-            if (load[u] < load[least]) least = u;
-        b->pending[i].unit = least;
-        load[least] += b->pending[i].bytes;
-    }
-    tn_free_mem(load);
-    return 0;
-}
-
-/* The entry's own name where it is the only one in its unit. */
-static void name_symbol(struct batch *b, int which)
-{
-    struct pending *p = &b->pending[which];
-    int turn = 0;
-    snprintf(p->symbol, sizeof p->symbol, "%s", b->src[p->index].entry);
-    for (int i = 0; i < which; i++)
-        if (b->pending[i].unit == p->unit && !strcmp(b->pending[i].symbol, p->symbol)) {
-            snprintf(p->symbol, sizeof p->symbol, "%.200s__%d", b->src[p->index].entry, ++turn);
-            i = -1;
-        }
-}
-
 static bool write_unit(struct batch *b, int unit)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%.*s/%d.c", PATH_MAX - 32, b->dir, unit);
     FILE *f = fopen(path, "we");
     if (!f) return false;
-    fputs(tn_cc_common(b->k->cc), f);
-    for (int i = 0; i < b->count; i++) {
-        const struct pending *p = &b->pending[i];
-        if (p->unit != unit) continue;
-        const tn_source *s = &b->src[p->index];
-        bool renamed = strcmp(p->symbol, s->entry) != 0;
-        if (renamed) fprintf(f, "#define %s %s\n", s->entry, p->symbol);
-        if (renamed) fprintf(f, "#define %s%s %s%s\n", s->entry, TN_FINISH, p->symbol, TN_FINISH);
-        fprintf(f, "#line 1 \"%s.c\"\n%s\n", s->entry, s->text);
-        if (renamed) fprintf(f, "#undef %s\n", s->entry);
-        if (renamed) fprintf(f, "#undef %s%s\n", s->entry, TN_FINISH);
-    }
-    bool ok = !ferror(f);
+    const bool ok = tn_batch_write(&b->is, unit, tn_cc_common(b->k->cc), ".c", f);
     return fclose(f) == 0 && ok;
 }
 
 /* Takes in one compiled unit. */
 static void take_unit(struct batch *b, int unit)
 {
-    const tn_source **src = tn_calloc((size_t)b->count, sizeof *src);
-    const char **symbol = tn_calloc((size_t)b->count, sizeof *symbol);
     char object[PATH_MAX], path[PATH_MAX], why[512];
-    int n = 0;
-    for (int i = 0; src && symbol && i < b->count; i++) {
-        if (b->pending[i].unit != unit) continue;
-        src[n] = &b->src[b->pending[i].index];
-        symbol[n++] = b->pending[i].symbol;
-    }
     snprintf(object, sizeof object, "%.*s/%d.so", PATH_MAX - 32, b->dir, unit);
-    int status = src && symbol ? tn_kcache_put(b->k->cache, n, src, symbol, object, path) : TN_E_NOMEM;
+    int status = tn_batch_put(&b->is, unit, object, path);
     if (status && !b->status) {
         snprintf(b->err->text, sizeof b->err->text, "compiled kernels cannot be stored: %s",
                  status == TN_E_NOMEM ? "out of memory" : strerror(errno));
         fail(b, status);
     }
-    for (int i = 0; !status && i < b->count; i++) {
-        if (b->pending[i].unit != unit) continue;
-        int at = b->pending[i].index;
+    for (int i = 0; !status && i < b->is.count; i++) {
+        const tn_pending *p = &b->is.pending[i];
+        if (p->unit != unit) continue;
+        const tn_source *src = &b->is.src[p->index];
         int load;
-        b->out[at] = load_kernel(b->k, &b->src[at], path, b->pending[i].symbol, &load, why, sizeof why);
-        if (b->out[at]) {
-            b->stats->compiled++;
-            continue;
-        }
-        if (load == TN_E_NOMEM) {
+        tn_kernel *kernel = load_kernel(b->k, src, path, p->symbol, &load, why, sizeof why);
+        if (kernel) {
+            b->is.out[p->index] = kernel;
+            b->is.stats->compiled++;
+        } else if (load == TN_E_NOMEM) {
             if (!b->status) fail(b, out_of_memory(b->err));
-            continue;
+        } else {
+            tn_kcache_drop(b->k->cache, src);
+            report(b, src, why);
         }
-        tn_kcache_drop(b->k->cache, &b->src[at]);
-        report(b, &b->src[at], why);
     }
-    tn_free_mem(src);
-    tn_free_mem(symbol);
 }
 
 /* Compiles all of b->pending in `units` units; those of units that fail are left in b->pending. */
 static void build(struct batch *b, int units)
 {
     bool *ok = tn_calloc((size_t)units, sizeof *ok);
-    if (!ok || share_out(b, units)) {
+    if (!ok || tn_batch_share_out(&b->is, units)) {
         fail(b, out_of_memory(b->err));
         tn_free_mem(ok);
         return;
     }
-    for (int i = 0; i < b->count; i++) name_symbol(b, i);
     bool written = true;
     for (int u = 0; written && u < units; u++) written = write_unit(b, u);
     if (!written) {
@@ -287,10 +218,7 @@ static void build(struct batch *b, int units)
         for (int u = 0; u < units; u++)
             if (ok[u]) take_unit(b, u);
     }
-    int left = 0;
-    for (int i = 0; i < b->count; i++)
-        if (!ok[b->pending[i].unit]) b->pending[left++] = b->pending[i];
-    b->count = left;
+    tn_batch_keep(&b->is, ok);
     tn_free_mem(ok);
 }
 
@@ -302,45 +230,27 @@ static void compile_pending(struct batch *b)
         return;
     }
     enum { MOST = 32 }; /* kernels of an object, which is looked through for each of them */
-    int units = b->count < b->k->jobs ? b->count : b->k->jobs;
-    if (units < b->count / MOST) units = b->count / MOST;
-    bool alone = units == b->count;
+    const int count = b->is.count;
+    int units = count < b->k->jobs ? count : b->k->jobs;
+    if (units < count / MOST) units = count / MOST;
     build(b, units);
-    if (b->count && !alone && !b->status) /* one spoils the others of its unit: find it */
-        build(b, b->count);
-    if (!b->status)
-        for (int i = 0; i < b->count; i++) {
-            char what[512];
-            read_log(b->dir, b->pending[i].unit, what, sizeof what);
-            report(b, &b->src[b->pending[i].index], what);
-        }
+    if (b->is.count && units < count && !b->status) /* one spoils the others of its unit: find it */
+        build(b, b->is.count);
+    for (int i = 0; i < b->is.count && !b->status; i++) {
+        char what[512];
+        read_log(b->dir, b->is.pending[i].unit, what, sizeof what);
+        report(b, &b->is.src[b->is.pending[i].index], what);
+    }
     tn_kcache_scratch_done(b->dir);
 }
 
-static bool same(const tn_source *a, const tn_source *b)
+/* Loads those of b's sources that are not loaded yet: from disk, or by compiling them. */
+static void compile_missing(struct batch *b)
 {
-    return !strcmp(a->entry, b->entry) && !strcmp(a->text, b->text);
-}
-
-/* Loads those of n sources that are not loaded yet: from disk, or by compiling them. */
-static void compile_missing(struct batch *b, int n)
-{
-    tn_kernel **out = b->out;
-    b->count = 0;
-    for (int i = 0; i < n; i++) {
-        if (out[i]) continue;
-        bool twice = false;
-        for (int j = 0; j < b->count && !twice; j++) twice = same(&b->src[b->pending[j].index], &b->src[i]);
-        if (twice) continue;
-        out[i] = tn_kcache_loaded(b->k->cache, &b->src[i]); /* an equal one earlier in this call */
-        if (!out[i]) out[i] = from_disk(b->k, &b->src[i]);
-        b->stats->cache_hits += out[i] != NULL;
-        if (!out[i]) b->pending[b->count++] = (struct pending){.index = i, .bytes = strlen(b->src[i].text)};
-    }
-    if (b->count && b->k->kept) fail(b, tn_cc_probe(b->k->cc, b->err)); /* which says that there is none */
-    if (b->count && !b->k->kept) compile_pending(b);
-    for (int i = 0; i < n; i++)
-        if (!out[i]) out[i] = tn_kcache_loaded(b->k->cache, &b->src[i]);
+    if (tn_batch_find(&b->is)) fail(b, out_of_memory(b->err));
+    if (b->is.count && b->k->kept) fail(b, tn_cc_probe(b->k->cc, b->err)); /* which says that there is none */
+    if (b->is.count && !b->status) compile_pending(b);
+    tn_batch_end(&b->is);
 }
 
 /* ---- without a compiler ---------------------------------------------------------------------------- */
@@ -373,15 +283,19 @@ int tn_kernels_compile(tn_kernels *k, const tn_source *src, int n, tn_kernel **o
     if (!k->ready && tn_kcache_set_common(k->cache, tn_cc_common(k->cc))) return out_of_memory(err);
     k->ready = true;
 
-    struct batch b = {.k = k, .src = src, .out = out, .stats = stats, .err = err};
-    b.pending = tn_calloc((size_t)missing, sizeof *b.pending);
-    if (!b.pending) return out_of_memory(err);
-    compile_missing(&b, n);
+    struct batch b = {.k = k, .err = err};
+    b.is = (tn_batch){.cache = k->cache,
+                      .device = k,
+                      .from_disk = from_disk,
+                      .stats = stats,
+                      .src = src,
+                      .n = n,
+                      .out = out};
+    compile_missing(&b);
     if (b.status && tn_kcache_renew(k->cache)) { /* somebody has removed the folder meanwhile */
         b.status = 0;
-        compile_missing(&b, n);
+        compile_missing(&b);
     }
-    tn_free_mem(b.pending);
     return b.status;
 }
 

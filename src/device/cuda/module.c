@@ -1,15 +1,16 @@
 /* module.c - looks a text up in the process, then on disk, then has it compiled (compile.c).
  *
- * What is on neither is shared out over as many programs as may be compiled at once, longest text first to
- * the program that is shortest so far: many kernels in one program cost a third of as many programs. Where
- * one program does not compile, its kernels are compiled each alone, so that the error names the right one.
- * The objects on disk are cubins, each with the kernels of one program. A module stays loaded until close.
+ * What is on neither is shared out over as many programs as may be compiled at once (../batch.h): many
+ * kernels in one program cost a third of as many programs. Where one program does not compile, its kernels
+ * are compiled each alone, so that the error names the right one. The objects on disk are cubins, each with
+ * the kernels of one program. A module stays loaded until close.
  *
  * Read first: tn_cuda_compile.
  */
 #include "internal.h"
 
 #include "../../core/alloc.h"
+#include "../batch.h"
 #include "../embed.h"
 
 #include <dlfcn.h>
@@ -36,20 +37,10 @@ struct tn_cuda_code {
     tn_kernel *all;
 };
 
-/* One text to compile. */
-struct pending {
-    int index; /* in the call */
-    int unit;
-    size_t bytes;
-};
-
 struct batch {
+    tn_batch is;
     tn_cuda *c;
-    const tn_source *src;
-    tn_kernel **out;
     tn_errbuf *err;
-    struct pending *pending;
-    int count;
     int status; /* the first failure, which is also in err */
 };
 
@@ -156,13 +147,14 @@ static int take_kernel(tn_cuda *c, const tn_source *src, tn_cu_module module, co
     return TN_OK;
 }
 
-static tn_kernel *from_disk(tn_cuda *c, const tn_source *src)
+static tn_kernel *from_disk(void *of, const tn_source *src)
 {
+    tn_cuda *c = of;
     tn_kcache_hit hit;
     tn_errbuf why = {""};
     tn_cu_module module = NULL;
     tn_kernel *k = NULL;
-    if (!tn_kcache_find(c->code->cache, src, &hit)) return NULL;
+    if (c->recording || !tn_kcache_find(c->code->cache, src, &hit)) return NULL;
     int status = load_file(c, hit.path, &module, &why);
     if (!status) status = take_kernel(c, src, module, hit.symbol, &k, &why);
     if (status && status != TN_E_NOMEM && !c->base.lost)
@@ -188,54 +180,13 @@ static void report(struct batch *b, const tn_source *src, const char *log)
 
 /* ---- compiling ------------------------------------------------------------------------------------- */
 
-static int longest_first(const void *a, const void *b)
-{
-    const struct pending *x = a, *y = b;
-    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
-    return x->index - y->index;
-}
-
-static bool has_entry(const struct batch *b, int n, int unit, const char *entry)
-{
-    for (int i = 0; i < n; i++)
-        if (b->pending[i].unit == unit && !strcmp(b->src[b->pending[i].index].entry, entry)) return true;
-    return false;
-}
-
-/* Gives each text a unit: `units` of them, and more where two texts of one name would meet. How many there
- * are then, or 0: out of memory. */
-static int share_out(struct batch *b, int units)
-{
-    size_t *load = tn_calloc((size_t)b->count + 1, sizeof *load);
-    if (!load) return 0;
-    qsort(b->pending, (size_t)b->count, sizeof *b->pending, longest_first);
-    for (int i = 0; i < b->count; i++) {
-        int least = -1;
-        for (int u = 0; u < units; u++)
-            if ((least < 0 || load[u] < load[least]) &&
-                !has_entry(b, i, u, b->src[b->pending[i].index].entry))
-                least = u;
-        if (least < 0) least = units++;
-        b->pending[i].unit = least;
-        load[least] += b->pending[i].bytes;
-    }
-    tn_free_mem(load);
-    return units;
-}
-
 static char *unit_text(struct batch *b, int unit)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *f = open_memstream(&text, &bytes);
     if (!f) return NULL;
-    fputs(b->c->code->common, f);
-    for (int i = 0; i < b->count; i++) {
-        const struct pending *p = &b->pending[i];
-        const tn_source *s = &b->src[p->index];
-        if (p->unit == unit) fprintf(f, "#line 1 \"%s.cu\"\n%s\n", s->entry, s->text);
-    }
-    bool ok = !ferror(f);
+    bool ok = tn_batch_write(&b->is, unit, b->c->code->common, ".cu", f);
     ok = fclose(f) == 0 && ok;
     char *copy = ok ? tn_strdup(text) : NULL; /* so that all memory of the library comes from one place */
     free(text);
@@ -245,27 +196,14 @@ static char *unit_text(struct batch *b, int unit)
 /* Puts one compiled program on disk, where that is possible: it runs without too. */
 static bool store(struct batch *b, int unit, const tn_cuda_unit *u, char path[PATH_MAX])
 {
-    const tn_source **src = tn_calloc((size_t)b->count, sizeof *src);
-    const char **symbol = tn_calloc((size_t)b->count, sizeof *symbol);
     char dir[PATH_MAX], file[PATH_MAX + 16];
-    int n = 0;
-    bool ok = src && symbol && !tn_kcache_scratch(b->c->code->cache, dir);
-    if (ok) {
-        for (int i = 0; i < b->count; i++) {
-            if (b->pending[i].unit != unit) continue;
-            src[n] = &b->src[b->pending[i].index];
-            symbol[n] = src[n]->entry;
-            n++;
-        }
-        snprintf(file, sizeof file, "%s/0.cubin", dir);
-        FILE *f = fopen(file, "we");
-        ok = f && fwrite(u->cubin, 1, u->cubin_bytes, f) == u->cubin_bytes;
-        if (f) ok = fclose(f) == 0 && ok;
-        ok = ok && !tn_kcache_put(b->c->code->cache, n, src, symbol, file, path);
-        tn_kcache_scratch_done(dir);
-    }
-    tn_free_mem(src);
-    tn_free_mem(symbol);
+    if (tn_kcache_scratch(b->c->code->cache, dir)) return false;
+    snprintf(file, sizeof file, "%s/0.cubin", dir);
+    FILE *f = fopen(file, "we");
+    bool ok = f && fwrite(u->cubin, 1, u->cubin_bytes, f) == u->cubin_bytes;
+    if (f) ok = fclose(f) == 0 && ok;
+    ok = ok && !tn_batch_put(&b->is, unit, file, path);
+    tn_kcache_scratch_done(dir);
     return ok;
 }
 
@@ -276,87 +214,77 @@ static void take_unit(struct batch *b, int unit, const tn_cuda_unit *u)
     bool stored = store(b, unit, u, path);
     tn_cu_module module = NULL;
     int loaded = load_image(b->c, u->cubin, stored ? path : NULL, &module, &why);
-    for (int i = 0; i < b->count; i++) {
-        if (b->pending[i].unit != unit) continue;
-        int at = b->pending[i].index, status = loaded;
-        if (!status) status = take_kernel(b->c, &b->src[at], module, b->src[at].entry, &b->out[at], &why);
-        b->c->base.stats.compiled += !status;
+    for (int i = 0; i < b->is.count; i++) {
+        const tn_pending *p = &b->is.pending[i];
+        if (p->unit != unit) continue;
+        const tn_source *src = &b->is.src[p->index];
+        int status = loaded;
+        if (!status) status = take_kernel(b->c, src, module, p->symbol, &b->is.out[p->index], &why);
+        b->is.stats->compiled += !status;
         if (!status) continue;
         if (b->c->base.lost || status == TN_E_NOMEM) { /* that says nothing about the text */
             if (!b->status) b->status = tn_err(b->err, status, "%s", why.text);
             continue;
         }
-        tn_kcache_drop(b->c->code->cache, &b->src[at]);
-        report(b, &b->src[at], why.text);
+        tn_kcache_drop(b->c->code->cache, src);
+        report(b, src, why.text);
     }
 }
 
-/* Compiles all of b->pending as `units` programs; those of programs that fail are left in b->pending, or
- * reported where they are alone. */
+/* Compiles all that is pending as `units` programs; what of programs that fail is left, or reported where it
+ * is alone in one. */
 static void build(struct batch *b, int units)
 {
-    bool alone = units == b->count;
-    units = share_out(b, units);
-    tn_cuda_unit *unit = units ? tn_calloc((size_t)units, sizeof *unit) : NULL;
-    bool ready = unit != NULL;
+    const bool alone = units == b->is.count;
+    tn_cuda_unit *unit = tn_calloc((size_t)units, sizeof *unit);
+    bool *done = tn_calloc((size_t)units, sizeof *done);
+    bool ready = unit && done && !tn_batch_share_out(&b->is, units);
     for (int u = 0; u < units && ready; u++) {
         unit[u].name = "kernels.cu";
         unit[u].text = unit_text(b, u);
         ready = unit[u].text != NULL;
     }
-    if (ready)
+    if (ready) {
         tn_cuda_build(b->c, unit, units, b->c->code->jobs);
-    else if (!b->status)
+    } else {
         b->status = tn_err(b->err, TN_E_NOMEM, "out of memory");
-    int left = 0;
-    for (int u = 0; u < units && ready; u++)
-        if (unit[u].cubin) take_unit(b, u, &unit[u]);
-    for (int i = 0; i < b->count && ready; i++) {
-        const tn_cuda_unit *u = &unit[b->pending[i].unit];
-        if (u->cubin) continue;
-        if (u->status == TN_E_NOMEM && !b->status)
-            b->status = tn_err(b->err, TN_E_NOMEM, "out of memory while compiling");
-        if (alone) report(b, &b->src[b->pending[i].index], u->log);
-        b->pending[left++] = b->pending[i];
+        b->is.count = 0;
     }
-    b->count = left;
+    for (int u = 0; u < units && ready; u++) {
+        done[u] = unit[u].cubin != NULL;
+        if (done[u]) take_unit(b, u, &unit[u]);
+        if (unit[u].status == TN_E_NOMEM && !b->status)
+            b->status = tn_err(b->err, TN_E_NOMEM, "out of memory while compiling");
+    }
+    if (ready) tn_batch_keep(&b->is, done);
+    for (int i = 0; i < b->is.count && alone; i++)
+        report(b, &b->is.src[b->is.pending[i].index], unit[b->is.pending[i].unit].log);
     for (int u = 0; unit && u < units; u++) {
         tn_free_mem(unit[u].text);
         tn_free_mem(unit[u].cubin);
         tn_free_mem(unit[u].log);
     }
     tn_free_mem(unit);
-}
-
-static bool same(const tn_source *a, const tn_source *b)
-{
-    return !strcmp(a->entry, b->entry) && !strcmp(a->text, b->text);
+    tn_free_mem(done);
 }
 
 int tn_cuda_compile(tn_cuda *c, const tn_source *src, int n, tn_kernel **out, tn_errbuf *err)
 {
-    tn_kcache *cache = c->code->cache;
-    tn_device_stats *stats = &c->base.stats;
-    struct batch b = {.c = c, .src = src, .out = out, .err = err};
-    b.pending = tn_calloc((size_t)n + 1, sizeof *b.pending);
-    if (!b.pending) return tn_err(err, TN_E_NOMEM, "out of memory");
-    for (int i = 0; i < n; i++) {
-        bool twice = false;
-        out[i] = tn_kcache_loaded(cache, &src[i]);
-        for (int j = 0; j < b.count && !out[i] && !twice; j++)
-            twice = same(&src[b.pending[j].index], &src[i]);
-        if (twice) continue;
-        if (!out[i] && !c->recording) out[i] = from_disk(c, &src[i]);
-        stats->cache_hits += out[i] != NULL;
-        if (!out[i]) b.pending[b.count++] = (struct pending){.index = i, .bytes = strlen(src[i].text)};
-    }
-    if (b.count && c->recording)
+    struct batch b = {.c = c, .err = err};
+    b.is = (tn_batch){.cache = c->code->cache,
+                      .device = c,
+                      .from_disk = from_disk,
+                      .stats = &c->base.stats,
+                      .src = src,
+                      .n = n,
+                      .out = out};
+    memset(out, 0, (size_t)n * sizeof *out);
+    if (tn_batch_find(&b.is)) b.status = tn_err(err, TN_E_NOMEM, "out of memory");
+    if (b.is.count && c->recording)
         b.status = tn_err(err, TN_E_STATE, "kernels cannot be loaded while launches are recorded");
-    if (b.count && !b.status) build(&b, b.count < c->code->jobs ? b.count : c->code->jobs);
-    if (b.count && !b.status) build(&b, b.count);
-    for (int i = 0; i < n && !b.status; i++)
-        if (!out[i]) out[i] = tn_kcache_loaded(cache, &src[i]);
-    tn_free_mem(b.pending);
+    if (b.is.count && !b.status) build(&b, b.is.count < c->code->jobs ? b.is.count : c->code->jobs);
+    if (b.is.count && !b.status) build(&b, b.is.count);
+    tn_batch_end(&b.is);
     return b.status;
 }
 
