@@ -232,14 +232,14 @@ int main(int argc, char **argv)
     model m;
     draw(&d);
     k->make(s, &m);
-    for (int i = 0; i < WARM; i++) {
+    for (int i = 0; i < WARM && !tn_error(s); i++) {
         if (i == WARM - 2) tn_export_begin(s, pair, .threads = true);
         if (i == WARM - 1) tn_export_begin(s, path);
         session_step(s, k, &m, &d);
         if (i >= WARM - 2) tn_export_end(s);
     }
-    if (tn_error(s)) {
-        fprintf(stderr, "%s\n", tn_error_text(s));
+    if (!s || tn_error(s)) {
+        if (s) fprintf(stderr, "%s\n", tn_error_text(s));
         return 1;
     }
     const char *c = (const char *)&d;
