@@ -372,8 +372,9 @@ TN_FUNCTION(int, no_grad_end, tn_session *s);
  * between them, as torch.utils.checkpoint does a function. It is the same training: random draws (tn_dropout) are drawn
  * again as they were, assignments (batch_norm's running statistics) take place once. Which operators share a kernel may
  * change, and with it the order of sums on a GPU, so that losses there agree but for rounding; on a CPU those of
- * transformers, convolutions and recurrences have been seen to agree to the bit. Nests; the outermost pair counts. Of steps in fused mode; eager mode and tn_grad keep what they keep. TN_E_STATE: outside of a
- * step, an end without a begin, or a step that ends in between. */
+ * transformers, convolutions and recurrences have been seen to agree to the bit. Nests; the outermost pair counts. Of
+ * steps in fused mode; eager mode and tn_grad keep what they keep. TN_E_STATE: outside of a step, an end without a
+ * begin, or a step that ends in between. */
 TN_FUNCTION(int, checkpoint_begin, tn_session *s);
 TN_FUNCTION(int, checkpoint_end, tn_session *s);
 

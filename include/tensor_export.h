@@ -23,11 +23,12 @@
  *     size_t model_save(const model *m, void *to, size_t room);                a checkpoint for tn_load
  *
  * The name is that of the file. The file is C99 and includes what gives integers and sizes their types, and no more: no
- * library, no libm, no memory of its own. Each kernel of the plan is a function whose comment names the calls it came of. All that changes
- * is in the struct, so that several can be in use at once, each by one thread. Dropout, running statistics and the
- * optimizer's moments and counts go on from where the session was, and come back: model_save gives the bytes of what
- * tn_save would write by then, of which up to `room` go to `to` - all of them where room is at least what it returns -,
- * and tn_load takes them from a file. Learning rate and positions of data sets in it are those of the export. There is
+ * library, no libm, no memory of its own. Each kernel of the plan is a function whose comment names the calls it came
+ * of. All that changes is in the struct, so that several can be in use at once, each by one thread. Dropout, running
+ * statistics and the optimizer's moments and counts go on from where the session was, and come back: model_save gives
+ * the bytes of what tn_save would write by then, of which up to `room` go to `to` - all of them where room is at
+ * least what it returns -, and tn_load takes them from a file. Learning rate and positions of data sets in it are
+ * those of the export. There is
  * such a function where an optimizer of tensor_nn.h makes the update, and the processor is a little-endian one.
  *
  * model_forward gives 0, and model_step the loss. Where a pointer is NULL or not aligned for its type, or an index (a

@@ -319,7 +319,8 @@ typedef struct tn_sdpa_options {
 /* softmax(q k^T * scale + mask) v, q [.., tq, d], k [.., tk, d], v [.., tk, dv]; causal: query i sees the keys up
  * to i. A query that sees nothing, because the mask hides all keys or adds -inf to them, gives zeros and passes no
  * gradient on, as in PyTorch. k and v may have fewer heads than q, [.., h, t, d]: a divisor of q's, whose head i goes by
- * their head i / (h / theirs) (grouped queries; PyTorch's enable_gqa). A scale that changes from step to step compiles and plans nothing anew.
+ * their head i / (h / theirs) (grouped queries; PyTorch's enable_gqa). A scale that changes from step to step
+ * compiles and plans nothing anew.
  *
  * One kernel, whose scores are in memory at no time, where d = dv, the mask wants no gradient, at most two axes stand
  * in front of the last two, and there is one for the dtype and d; else two products with a softmax between.
@@ -327,8 +328,9 @@ typedef struct tn_sdpa_options {
  * In fused mode the same written out becomes that kernel: softmax over the last axis of a product with k's transpose,
  * mul_scalar or div_scalar, a where of a bool mask and -inf in either order or (on the CPU) an added mask, each of which
  * may be missing, then dropout or not, then the product with v. What sees nothing is NaN there, as softmax gives. It is
- * left as it is where the scale comes after the mask, or the mask wants a gradient, something else stands between, the softmax has a value already, or a detach or a scope without gradients
- * cuts a gradient off on the way; eager mode never looks. A gradient by a value in between is TN_E_UNSUPPORTED. */
+ * left as it is where the scale comes after the mask, or the mask wants a gradient, something else stands between,
+ * the softmax has a value already, or a detach or a scope without gradients cuts a gradient off on the way; eager
+ * mode never looks. A gradient by a value in between is TN_E_UNSUPPORTED. */
 TN_OP(scaled_dot_product_attention, tn_tensor *q, tn_tensor *k, tn_tensor *v, const tn_sdpa_options *options);
 
 typedef struct tn_rotary_options {

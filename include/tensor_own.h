@@ -73,8 +73,8 @@ typedef struct tn_host_options {
 } tn_host_options;
 /* Defines an operator by a function in C; signature as in tn_define. `forward` is called once for each call in the
  * program whose result something reads, and again only in checked mode: between tn_checkpoint_begin and its end, too, its
- * result is kept. It gets the operands' values, on a CPU where they lie and on a GPU by way of copies, which the step waits for; nothing
- * fuses with it. It may use threads and whatever else C has, but not the session.
+ * result is kept. It gets the operands' values, on a CPU where they lie and on a GPU by way of copies, which the step
+ * waits for; nothing fuses with it. It may use threads and whatever else C has, but not the session.
  *
  * Floating operands come in f32, or all of them in f64 where one is f64; integers and bool as they are. The result is
  * floating likewise, and rounded to 16 bits where the operands promote to a 16-bit type.

@@ -1,9 +1,11 @@
 /* random_programs.h - random training programs: what they are made of, how one is drawn, run and printed.
  *
- *   instr     one line of the program: an operator on earlier values, or a read, an assignment, a backward,
- * .. rprogram  the body of a step, run several times over; parameters and buffers that it reads and assigns
- * to fact      what the drawing knows of a value: its shape, a bound on it, what it depends on, and whether
- * it may be asked for again without being TN_E_NOT_KEPT
+ *   instr     one line of the program: an operator on earlier values, or a read, an assignment, a
+ *             backward, ..
+ *   rprogram  the body of a step, run several times over; parameters and buffers that it reads and
+ *             assigns to
+ *   fact      what the drawing knows of a value: its shape, a bound on it, what it depends on, and
+ *             whether it may be asked for again without being TN_E_NOT_KEPT
  *
  * Operands are numbers: of the instruction whose result it is, or FIXED + k a persistent tensor, or KEPT + k
  * a tensor that a KEEP has made, in this step or one before. An instruction whose operand is not there does

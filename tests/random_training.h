@@ -1,7 +1,8 @@
 /* random_training.h - random training runs: what one is made of, how it is drawn, and a step of it.
  *
- *   recipe   what is drawn once: layers, dtypes, optimizers; everything else is drawn from the seed as it
- * goes run      a recipe in a session
+ *   recipe   what is drawn once: layers, dtypes, optimizers; everything else is drawn from the seed as
+ *            it goes
+ *   run      a recipe in a session
  *
  * Read first: step. */
 #ifndef TESTS_RANDOM_TRAINING_H

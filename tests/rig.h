@@ -1,7 +1,8 @@
 /* rig.h - sessions as tests open them, what a mistake must come to, and what a session says of itself.
  *
- *   ON_EACH_WAY(s) { .. }   the block on the reference device and on the cpu, eager and fused; closed without
- * an error failed(s, status, ..)   an error stands, names the words and is cleared
+ *   ON_EACH_WAY(s) { .. }    the block on the reference device and on the cpu, eager and fused; closed
+ *                            without an error
+ *   failed(s, status, ..)    an error stands, names the words and is cleared
  *
  * Read first: the table Ways. */
 #ifndef TESTS_RIG_H

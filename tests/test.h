@@ -3,8 +3,8 @@
  *
  *   TEST(what_holds)                  a test; a block follows
  *   TEST_IN(what_holds, set, clean)   with a set-up and a clean-up of its own; TEST_AGAIN: once more, in
- * another RUN_TESTS(set, clean)             main, at the end of the file: a set-up and a clean-up around them
- * all
+ *                                     another
+ *   RUN_TESTS(set, clean)             main, at the end of the file: a set-up and a clean-up around all
  *
  * `program NAME` runs the tests of that name alone, which may hold wildcards. A program with options of its
  * own has its own main, which asks for them by OPTION and ends with run_all_tests. */

@@ -1,8 +1,9 @@
 /* test_attention.c - attention as one kernel in each direction: its numbers, its plan, its memory.
  *
- *   numbers  sizes around the edges of a tile, strides of a packed projection, masks, dropout, dtypes: values
- * and gradients against the f64 reference with its error bounds, eager and fused plans    how many kernels,
- * that nothing as large as the scores is in memory, that memory grows as the rows do
+ *   numbers  sizes around the edges of a tile, strides of a packed projection, masks, dropout, dtypes:
+ *            values and gradients against the f64 reference with its error bounds, eager and fused
+ *   plans    how many kernels, that nothing as large as the scores is in memory, that memory grows as
+ *            the rows do
  *
  * Read first: struct at in attention_rig.h, then numbers. */
 #include "tests/attention_rig.h"

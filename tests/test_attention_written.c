@@ -1,8 +1,9 @@
 /* test_attention_written.c - attention that a program writes out, and what it is given at run time.
  *
- *   written  softmax(q k^T scale + mask) v as a program has it: found in fused mode, with the same numbers as
- * in eager mode, which leaves it alone scale    a run-time number of the kernel, called as written out words
- * what explain says of the kernel
+ *   written  softmax(q k^T scale + mask) v as a program has it: found in fused mode, with the same numbers
+ *            as in eager mode, which leaves it alone
+ *   scale    a run-time number of the kernel, called as written out
+ *   words    what explain says of the kernel
  *
  * Read first: struct at in attention_rig.h, then a_second_reader_of_the_probabilities. */
 #include "tests/attention_rig.h"

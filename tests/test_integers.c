@@ -5,7 +5,8 @@
  *     test_integers [--programs N] [--seed S]
  *
  *   node      one operator, its operands (earlier nodes) and numbers, and what it is: two axes, a dtype,
- * values program   a few leaves and some twenty nodes; what no node reads is compared
+ *             values
+ *   program   a few leaves and some twenty nodes; what no node reads is compared
  *
  * Read first: the list of operators, then work_out, which is the answer. */
 #include "check.h"

@@ -2,12 +2,14 @@
  * stay.
  *
  *   as_pytorch_has_them   files of PyTorch's state_dicts (tests/golden), loaded and saved again, byte for
- * byte round_trips           the same with PyTorch itself, where there is one: PYTHON, or python3, has to
- * have torch and safetensors; a model with the weights, and one whose weights come back, computes the same
+ *                         byte
+ *   round_trips           the same with PyTorch itself, where there is one: PYTHON, or python3, has to
+ *                         have torch and safetensors; a model with the weights, and one whose weights
+ *                         come back, computes the same
  *   renamed               random names and rules, beside a plain matcher; what is said of them
  *   frozen                what is frozen costs nothing in backward, and stays
  *   sparse_state          the moments of a sparse table are in a checkpoint of a run, and in no file of
- * weights */
+ *                         weights */
 #include <unistd.h>
 
 #include "checkpoint_rig.h"

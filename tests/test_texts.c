@@ -7,15 +7,17 @@
  *
  *     the plan         what tn_plan_text says
  *     each kernel      once, where it is launched first; texts of the library's own files by their names
- * alone each launch      kernel, grid, extents; products and convolutions with their shapes
+ *                      alone
+ *     each launch      kernel, grid, extents; products and convolutions with their shapes
  *
  * The operators one by one, dense and strided, in f32 and f16, stand in tests/texts/digests.txt, a hash a
  * line.
  *
  *   build/tests/test_texts                 compares; says the first line that differs of each file
  *   build/tests/test_texts softmax         only the programs whose name contains it
- *   make texts                             writes them anew, where the change is meant: git diff shows what
- * it is TEXTS=DIR build/tests/test_texts       writes them into DIR, which must exist, with c and cuda in it
+ *   make texts                             writes them anew, where the change is meant: git diff shows
+ *                                          what it is
+ *   TEXTS=DIR build/tests/test_texts       writes them into DIR, which must exist, with c and cuda in it
  *
  * Read first: struct recorder, then of_program. */
 #include <sys/stat.h>

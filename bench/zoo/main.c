@@ -4,7 +4,8 @@
  *   build/zoo unet --mode eager
  *   build/zoo gru --profile                     and the launches that lose most beside their floor
  *   build/zoo vit --save FILE --serve           for bench/zoo.py: weights and inputs go to FILE, then each
- * line on stdin, "check N", "steps N", "peak" or "floor", is answered by one of numbers
+ *                                             line on stdin, "check N", "steps N", "peak" or "floor", is
+ *                                             answered by one of numbers
  *
  * Read zoo.h first, then make and step here. */
 #include <stdlib.h>

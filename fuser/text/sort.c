@@ -1,9 +1,9 @@
 /* sort.c - the places of a line's first elements in order, in C and in CUDA C. NaN is the greatest; of equal
  * elements the first comes first.
  *
- *   C       a heap of k places in the result, the one that comes last on top: each element of the line that
- * comes before it takes its place. Then the heap is emptied from the end CUDA C  a thread for each element
- * counts those that come before it
+ *   C       a heap of k places in the result, the one that comes last on top: each element of the line
+ *           that comes before it takes its place. Then the heap is emptied from the end
+ *   CUDA C  a thread for each element counts those that come before it
  *
  * Start with fu_emit_sort. */
 #include "raw.h"

@@ -3,8 +3,10 @@
  * so that no two threads of a warp go different ways, and each reads what the windows over its elements gave
  * only once. For the gradient of the largest elements of windows of 3 by 3 that step by 2, which overlap:
  *
- *     tn_bfloat16 g_pack[4][8];                                 what the 2 by 2 windows gave, and what they
- * chose uint8_t index_pack[4][8]; for (int w = 0; w < 4; w++) {...} for (int ry = 0; ry < 2; ry++) { elements
+ *     tn_bfloat16 g_pack[4][8];                                 what the 2 by 2 windows gave,
+ *     uint8_t index_pack[4][8];                                 and what they chose
+ *     for (int w = 0; w < 4; w++) {...}
+ *     for (int ry = 0; ry < 2; ry++) {                          elements
  *         const int y = top0 + ry - 1;
  *         if (y < 0 || y >= 112) continue;
  *         for (int rx = 0; rx < 2; rx++) {

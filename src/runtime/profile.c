@@ -3,7 +3,7 @@
  *   TENSOR_PROFILE=reference    the one that is part of the library
  *   TENSOR_PROFILE=PATH         that file
  *   not set                     the file that tn_calibrate has left beside the compiled kernels for this
- * machine and number of threads; where there is none, the reference
+ *                               machine and number of threads; where there is none, the reference
  *
  * A file that cannot be read or understood is refused with a line in the log, and the reference serves. Start
  * with tn_profile_choose. */

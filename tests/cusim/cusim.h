@@ -47,18 +47,25 @@ struct cusim_counters {
  *   launch           the n-th kernel from now on fails when it runs, CUDA_ERROR_LAUNCH_FAILED
  *   lost             from the n-th kernel on the device is gone: CUDA_ERROR_UNKNOWN from everything
  *   matmul           the n-th cublasLtMatmul fails with CUBLAS_STATUS_EXECUTION_FAILED
- *   unsupported      cuBLASLt has no algorithm for one product in so many, by its shape and epilogue; 1: for
- * none memory           bytes of device memory there are; first 8 GiB host-memory      bytes of pinned memory
- * there may be; first 8 GiB no-virtual       1: no virtual memory management shared-most      bytes of shared
- * memory that a block can have when it asks, 227 KiB at most; first 163 KiB processors       multiprocessors;
- * first 4 capability       compute capability times 10; first 90 check            0: kernels are compiled
- * without checks and run faster; first 1 seed             of the order of blocks and threads; first 1, or
- * TENSOR_CUSIM_SEED order            1: blocks and threads run in ascending order real             1: each
- * text is first compiled by the real NVRTC too, if there is one (real.c); first TENSOR_CUSIM_REAL quiet 1:
- * reports are not printed to stderr spill            bytes that each thread is said to spill in kernels with
- * blocks of more than 128 devices          GPUs there are, all alike; first 1, 8 at most oldest-arch,
- * newest-arch   what NVRTC compiles for; first 70 and 129 slow             kernels with as much dynamic
- * shared memory or more, in bytes, take a thousand times as long, by what events show */
+ *   unsupported      cuBLASLt has no algorithm for one product in so many, by its shape and epilogue;
+ *                    1: for none
+ *   memory           bytes of device memory there are; first 8 GiB
+ *   host-memory      bytes of pinned memory there may be; first 8 GiB
+ *   no-virtual       1: no virtual memory management
+ *   shared-most      bytes of shared memory that a block can have when it asks, 227 KiB at most; first 163 KiB
+ *   processors       multiprocessors; first 4
+ *   capability       compute capability times 10; first 90
+ *   check            0: kernels are compiled without checks and run faster; first 1
+ *   seed             of the order of blocks and threads; first 1, or TENSOR_CUSIM_SEED
+ *   order            1: blocks and threads run in ascending order
+ *   real             1: each text is first compiled by the real NVRTC too, if there is one (real.c);
+ *                    first TENSOR_CUSIM_REAL
+ *   quiet            1: reports are not printed to stderr
+ *   spill            bytes that each thread is said to spill in kernels with blocks of more than 128
+ *   devices          GPUs there are, all alike; first 1, 8 at most
+ *   oldest-arch, newest-arch   what NVRTC compiles for; first 70 and 129
+ *   slow             kernels with as much dynamic shared memory or more, in bytes, take a thousand times
+ *                    as long, by what events show */
 
 /* What the real NVRTC said of one text. */
 struct cusim_text_report {

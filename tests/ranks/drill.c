@@ -1,7 +1,8 @@
 /* drill.c - a program for tests/test_ranks.sh to run as several ranks:
  *
  *   mpirun -np 4 drill train BATCH STEPS FILE     trains; the first rank writes loss after loss and all
- * parameters drill same FILE FILE TOLERANCE                whether two of these files agree; 0: to the bit
+ *                                                 parameters
+ *   drill same FILE FILE TOLERANCE                whether two of these files agree; 0: to the bit
  *   mpirun -np 3 drill NAME..                     drills, of those in the table at the end
  *
  * A drill in which ranks are to fail prints each rank's error in a line and ends with 0. Start with main.

@@ -6,7 +6,7 @@
  *
  *  small  under LARGE: the size is rounded up to one of 8 steps per power of two, so at most 12.5 % is waste.
  *  large  LARGE and up: a mapping of its own, aligned to a huge page and marked for huge pages. A request
- * takes the smallest kept one that fits, if that is at most a quarter longer.
+ *         takes the smallest kept one that fits, if that is at most a quarter longer.
  *
  * Under AddressSanitizer kept blocks are poisoned, and so are REDZONE bytes behind each block handed out and
  * what rounding added. Read first: tn_memory_alloc. */

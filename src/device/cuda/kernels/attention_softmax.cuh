@@ -3,7 +3,7 @@
  * attention_begin.cuh describes.
  *
  *   o = sum P v, online: beside o a row keeps its largest score so far and the sum of its exponentials, and
- * both are made to fit where a tile holds a larger one.
+ *   both are made to fit where a tile holds a larger one.
  *
  * Where queries are few, as when one token follows the other, several blocks have the same ones, and a part
  * of the keys each. The last of them that is done takes what all have come to, in the order of the keys,
