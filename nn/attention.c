@@ -32,24 +32,10 @@ TN_DEFINE(tn_multi_head_attention *, multi_head_attention_new, s, (s, name, dim,
     /* xavier_uniform of [3 dim, dim]: sqrt(6 / (fan_in + fan_out)) */
     const double in_bound = sqrt(6.0 / (4.0 * (double)dim)), out_bound = 1 / sqrt((double)dim);
     const nn_part parts[] = {
-        {.name = "in_proj_weight",
-         .at = &a->in_proj_weight,
-         .init = init,
-         .number = std > 0 ? std : in_bound,
-         .shape = {3 * dim, dim}},
-        {.name = o->no_bias ? NULL : "in_proj_bias",
-         .at = &a->in_proj_bias,
-         .init = NN_FULL,
-         .shape = {3 * dim}},
-        {.name = "out_proj.weight",
-         .at = &a->out_proj_weight,
-         .init = init,
-         .number = std > 0 ? out_std : out_bound,
-         .shape = {dim, dim}},
-        {.name = o->no_bias ? NULL : "out_proj.bias",
-         .at = &a->out_proj_bias,
-         .init = NN_FULL,
-         .shape = {dim}},
+        NN_PART("in_proj_weight", a->in_proj_weight, init, std > 0 ? std : in_bound, {3 * dim, dim}),
+        NN_PART(o->no_bias ? NULL : "in_proj_bias", a->in_proj_bias, NN_FULL, 0, {3 * dim}),
+        NN_PART("out_proj.weight", a->out_proj_weight, init, std > 0 ? out_std : out_bound, {dim, dim}),
+        NN_PART(o->no_bias ? NULL : "out_proj.bias", a->out_proj_bias, NN_FULL, 0, {dim}),
     };
     return NN_MAKE(s, op, name, parts) ? a : NULL;
 }

@@ -103,20 +103,11 @@ TN_DEFINE(tn_linear *, linear_new, s, (s, name, in, out, options), tn_session *s
     const bool normal = o->init_std > 0;
     const double bound = 1 / sqrt((double)in);
     const nn_part parts[] = {
-        {.name = "weight",
-         .at = &l->weight,
-         .init = normal ? NN_NORMAL : NN_UNIFORM,
-         .number = normal ? o->init_std : bound,
-         .shape = {out, in},
-         .row = o->unflattened,
-         .column = o->flattened,
-         .untold = !o->flattened[0] && !o->unflattened[0]},
-        {.name = o->no_bias ? NULL : "bias",
-         .at = &l->bias,
-         .init = normal ? NN_FULL : NN_UNIFORM,
-         .number = normal ? 0 : bound,
-         .shape = {out},
-         .row = o->unflattened},
+        NN_PART("weight", l->weight, normal ? NN_NORMAL : NN_UNIFORM, normal ? o->init_std : bound, {out, in},
+                .row = o->unflattened, .column = o->flattened,
+                .untold = !o->flattened[0] && !o->unflattened[0]),
+        NN_PART(o->no_bias ? NULL : "bias", l->bias, normal ? NN_FULL : NN_UNIFORM, normal ? 0 : bound, {out},
+                .row = o->unflattened),
     };
     return NN_MAKE(s, op, name, parts) ? l : NULL;
 }
@@ -157,12 +148,9 @@ static tn_conv *conv_new(tn_session *s, const char *op, const char *name, int64_
     const double bound = 1 / sqrt((axes > 1 ? (double)kernel * kernel : kernel) * (double)last);
     const int64_t image[3] = {axes > 1 ? kernel : 1, kernel, last};
     const nn_part parts[] = {
-        {.name = "weight",
-         .at = &c->weight,
-         .number = bound,
-         .shape = {first, kernel, axes > 1 ? kernel : last, axes > 1 ? last : 0},
-         .column = image},
-        {.name = o->no_bias ? NULL : "bias", .at = &c->bias, .number = bound, .shape = {out}},
+        NN_PART("weight", c->weight, NN_UNIFORM, bound,
+                {first, kernel, axes > 1 ? kernel : last, axes > 1 ? last : 0}, .column = image),
+        NN_PART(o->no_bias ? NULL : "bias", c->bias, NN_UNIFORM, bound, {out}),
     };
     return NN_MAKE(s, op, name, parts) ? c : NULL;
 }
@@ -215,10 +203,8 @@ static tn_norm *norm_new(tn_session *s, const char *op, tn_norm_kind kind, const
     const bool weight = !o->no_affine, bias = weight && !o->no_bias && kind != TN_RMS_NORM;
     const bool running = kind == TN_BATCH_NORM && !o->no_running;
 #define PART(wanted, part, value, is_buffer)                                                                 \
-    {                                                                                                        \
-        .name = (wanted) ? #part : NULL, .at = &n->part, .init = NN_FULL, .number = value,                   \
-        .shape = {features}, .buffer = is_buffer, .row = o->flattened                                        \
-    }
+    NN_PART((wanted) ? #part : NULL, n->part, NN_FULL, value, {features}, .buffer = is_buffer,               \
+            .row = o->flattened)
     const nn_part parts[] = {
         PART(weight, weight, 1, false),
         PART(bias, bias, 0, false),
@@ -289,31 +275,14 @@ TN_DEFINE(tn_embed *, embedding_new, s, (s, name, count, features, options), tn_
     e->sparse = o->sparse;
     const bool moments = o->sparse == TN_SPARSE_ADAM;
     const nn_part parts[] = {
-        {.name = "weight",
-         .at = &e->weight,
-         .init = NN_NORMAL,
-         .number = o->init_std > 0 ? o->init_std : 1,
-         .shape = {count, features},
-         .buffer = o->sparse != TN_DENSE},
-        {.name = moments ? "exp_avg" : NULL,
-         .at = &e->exp_avg,
-         .init = NN_FULL,
-         .shape = {count, features},
-         .buffer = true,
-         .state = true},
-        {.name = moments ? "exp_avg_sq" : NULL,
-         .at = &e->exp_avg_sq,
-         .init = NN_FULL,
-         .shape = {count, features},
-         .buffer = true,
-         .state = true},
-        {.name = moments ? "updates" : NULL,
-         .at = &e->updates,
-         .init = NN_FULL,
-         .shape = {1},
-         .buffer = true,
-         .state = true,
-         .wide = true},
+        NN_PART("weight", e->weight, NN_NORMAL, o->init_std > 0 ? o->init_std : 1, {count, features},
+                .buffer = o->sparse != TN_DENSE),
+        NN_PART(moments ? "exp_avg" : NULL, e->exp_avg, NN_FULL, 0, {count, features}, .buffer = true,
+                .state = true),
+        NN_PART(moments ? "exp_avg_sq" : NULL, e->exp_avg_sq, NN_FULL, 0, {count, features}, .buffer = true,
+                .state = true),
+        NN_PART(moments ? "updates" : NULL, e->updates, NN_FULL, 0, {1}, .buffer = true, .state = true,
+                .wide = true),
     };
     return NN_MAKE(s, op, name, parts) ? e : NULL;
 }

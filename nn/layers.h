@@ -26,6 +26,10 @@ typedef struct nn_part {
     const int64_t *row, *column;
     bool untold;
 } nn_part;
+#define NN_PART(its_name, its_place, its_init, its_number, ...)                                              \
+    {                                                                                                        \
+        .name = its_name, .at = &(its_place), .init = its_init, .number = its_number, .shape = __VA_ARGS__   \
+    }
 
 /* Makes the parts of `layer`, in this order. False, with the error reported, where one cannot be made; then
  * none stays. */

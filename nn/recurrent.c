@@ -31,10 +31,10 @@ static tn_recurrent *recurrent_new(tn_session *s, const char *op, const char *na
         for (int k = 0; k < 4; k++)
             snprintf(text[k], sizeof(text[k]), form[k], i / directions, i % directions ? "_reverse" : "");
         const nn_part parts[] = {
-            {.name = text[0], .at = &cell[i].weight_ih, .number = bound, .shape = {rows, width}},
-            {.name = text[1], .at = &cell[i].weight_hh, .number = bound, .shape = {rows, hidden}},
-            {.name = o->no_bias ? NULL : text[2], .at = &cell[i].bias_ih, .number = bound, .shape = {rows}},
-            {.name = o->no_bias ? NULL : text[3], .at = &cell[i].bias_hh, .number = bound, .shape = {rows}},
+            NN_PART(text[0], cell[i].weight_ih, NN_UNIFORM, bound, {rows, width}),
+            NN_PART(text[1], cell[i].weight_hh, NN_UNIFORM, bound, {rows, hidden}),
+            NN_PART(o->no_bias ? NULL : text[2], cell[i].bias_ih, NN_UNIFORM, bound, {rows}),
+            NN_PART(o->no_bias ? NULL : text[3], cell[i].bias_hh, NN_UNIFORM, bound, {rows}),
         };
         if (NN_MAKE(s, op, name, parts)) continue;
         tn_take_back(s, params, buffers);

@@ -62,7 +62,7 @@ check bound_by_outputs caught nn/layers.c \
 check variance_from_zero caught nn/layers.c \
     's/PART(running, running_var, 1, true)/PART(running, running_var, 0, true)/' test_nn_layers
 check embedding_std_is_variance caught nn/layers.c \
-    's/.number = o->init_std > 0 ? o->init_std : 1,/.number = o->init_std > 0 ? o->init_std * o->init_std : 1,/' test_nn_layers
+    's/NN_NORMAL, o->init_std > 0 ? o->init_std : 1,/NN_NORMAL, o->init_std > 0 ? o->init_std * o->init_std : 1,/' test_nn_layers
 check place_in_the_data_lost caught nn/loader.c \
     's/\*at = inside ? l->at : d->next_at;/*at = 0;/' test_nn_checkpoint
 check last_batch_kept caught nn/loader.c \
