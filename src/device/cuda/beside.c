@@ -6,25 +6,19 @@
 
 static int open_beside(tn_cuda *c, tn_errbuf *err)
 {
-    const tn_cuda_api *a = c->api;
     int status = TN_OK;
-    if (!c->beside)
-        status =
-            tn_cuda_check(c, a->cuStreamCreate(&c->beside, TN_CU_STREAM_NON_BLOCKING), err, "cuStreamCreate");
+    if (!c->beside) status = TN_CUDA_DO(c, err, cuStreamCreate, &c->beside, TN_CU_STREAM_NON_BLOCKING);
     if (!status && !c->forked)
-        status =
-            tn_cuda_check(c, a->cuEventCreate(&c->forked, TN_CU_EVENT_DISABLE_TIMING), err, "cuEventCreate");
+        status = TN_CUDA_DO(c, err, cuEventCreate, &c->forked, TN_CU_EVENT_DISABLE_TIMING);
     if (!status && !c->joined)
-        status =
-            tn_cuda_check(c, a->cuEventCreate(&c->joined, TN_CU_EVENT_DISABLE_TIMING), err, "cuEventCreate");
+        status = TN_CUDA_DO(c, err, cuEventCreate, &c->joined, TN_CU_EVENT_DISABLE_TIMING);
     return status;
 }
 
 static int tie(tn_cuda *c, tn_cu_event e, tn_cu_stream first, tn_cu_stream then, tn_errbuf *err)
 {
-    int status = tn_cuda_check(c, c->api->cuEventRecord(e, first), err, "cuEventRecord");
-    return status ? status
-                  : tn_cuda_check(c, c->api->cuStreamWaitEvent(then, e, 0), err, "cuStreamWaitEvent");
+    int status = TN_CUDA_DO(c, err, cuEventRecord, e, first);
+    return status ? status : TN_CUDA_DO(c, err, cuStreamWaitEvent, then, e, 0);
 }
 
 int tn_cuda_beside(tn_device *d, int (*begin)(void *queue, void *arg), void *arg, tn_errbuf *err)

@@ -217,9 +217,8 @@ int tn_cuda_conv2d(tn_cuda *c, const tn_conv2d_desc *d, tn_errbuf *err)
     if (d->n == 0) {
         if (!is_weight) return TN_OK;
         if (c->told) return tn_err(err, TN_E_UNSUPPORTED, "a convolution's weight gradient of no images");
-        return tn_cuda_check(
-            c, c->api->cuMemsetD8Async(tn_cuda_ptr(d->out), 0, (size_t)weights * w.size, c->stream), err,
-            "cuMemsetD8Async");
+        return TN_CUDA_DO(c, err, cuMemsetD8Async, tn_cuda_ptr(d->out), 0, (size_t)weights * w.size,
+                          c->stream);
     }
     size_t rows = 0;
     status = plan(&w, &rows);

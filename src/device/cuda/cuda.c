@@ -14,6 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Behind tn_cuda_enter and what was done then, whose status it returns. */
+static int left(tn_cuda *c, int status)
+{
+    tn_cuda_leave(c);
+    return status;
+}
+
 /* ---- memory ---------------------------------------------------------------------------------------- */
 
 static void *cuda_alloc(tn_device *d, size_t bytes)
@@ -40,11 +47,8 @@ static void *cuda_reserve(tn_device *d, size_t bytes)
 static int cuda_commit(tn_device *d, void *base, size_t bytes)
 {
     tn_cuda *c = tn_cuda_of(d);
-    int status = tn_cuda_enter(c, &d->failure);
-    if (status) return status;
-    status = tn_cuda_commit(c, base, bytes, &d->failure);
-    tn_cuda_leave(c);
-    return status;
+    const int status = tn_cuda_enter(c, &d->failure);
+    return status ? status : left(c, tn_cuda_commit(c, base, bytes, &d->failure));
 }
 
 static void cuda_release(tn_device *d, void *base, size_t bytes)
@@ -61,11 +65,8 @@ static void cuda_release(tn_device *d, void *base, size_t bytes)
 static int cuda_compile(tn_device *d, const tn_source *src, int n, tn_kernel **out, tn_errbuf *err)
 {
     tn_cuda *c = tn_cuda_of(d);
-    int status = tn_cuda_enter(c, err);
-    if (status) return status;
-    status = tn_cuda_compile(c, src, n, out, err);
-    tn_cuda_leave(c);
-    return status;
+    const int status = tn_cuda_enter(c, err);
+    return status ? status : left(c, tn_cuda_compile(c, src, n, out, err));
 }
 
 static bool cuda_kernel_info(tn_device *d, const tn_kernel *k, tn_kernel_info *out)
@@ -84,8 +85,7 @@ static int allow_shared(tn_cuda *c, tn_kernel *k, int64_t bytes, tn_errbuf *err)
         return tn_err(err, TN_E_ARG, "%s: %lld bytes of dynamic shared memory, beside %lld of its own",
                       k->name, (long long)bytes, (long long)k->info.shared_bytes);
     if (bytes + k->info.shared_bytes <= t->shared_bytes || bytes <= k->shared_allowed) return TN_OK;
-    int status = tn_cuda_check(c, c->api->cuFuncSetAttribute(k->fn, TN_CU_FUNC_DYNAMIC, (int)bytes), err,
-                               "cuFuncSetAttribute");
+    int status = TN_CUDA_DO(c, err, cuFuncSetAttribute, k->fn, TN_CU_FUNC_DYNAMIC, (int)bytes);
     if (!status) k->shared_allowed = bytes;
     return status;
 }
@@ -124,28 +124,25 @@ static int cuda_launch(tn_device *d, tn_kernel *k, const tn_args *args, const tn
 
 /* ---- library calls --------------------------------------------------------------------------------- */
 
+static int called(tn_cuda *c, int status, tn_errbuf *err)
+{
+    if (!status && c->sync_each && !c->recording) status = tn_cuda_wait(c, err);
+    c->base.stats.library_calls++;
+    return left(c, status);
+}
+
 static int cuda_gemm(tn_device *d, const tn_gemm *g, tn_errbuf *err)
 {
     tn_cuda *c = tn_cuda_of(d);
-    int status = tn_cuda_enter(c, err);
-    if (status) return status;
-    status = tn_cuda_gemm(c, g, false, false, err);
-    if (!status && c->sync_each && !c->recording) status = tn_cuda_wait(c, err);
-    tn_cuda_leave(c);
-    d->stats.library_calls++;
-    return status;
+    const int status = tn_cuda_enter(c, err);
+    return status ? status : called(c, tn_cuda_gemm(c, g, false, false, err), err);
 }
 
 static int cuda_conv2d(tn_device *d, const tn_conv2d_desc *v, tn_errbuf *err)
 {
     tn_cuda *c = tn_cuda_of(d);
-    int status = tn_cuda_enter(c, err);
-    if (status) return status;
-    status = tn_cuda_conv2d(c, v, err);
-    if (!status && c->sync_each && !c->recording) status = tn_cuda_wait(c, err);
-    tn_cuda_leave(c);
-    d->stats.library_calls++;
-    return status;
+    const int status = tn_cuda_enter(c, err);
+    return status ? status : called(c, tn_cuda_conv2d(c, v, err), err);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------------- */
@@ -156,9 +153,8 @@ static int cuda_copy(tn_device *d, void *dst, const void *src, size_t bytes)
     int status = tn_cuda_enter(c, &d->failure);
     if (status) return status;
     if (bytes)
-        status = tn_cuda_check(
-            c, c->api->cuMemcpyDtoDAsync_v2(tn_cuda_ptr(dst), tn_cuda_ptr(src), bytes, c->stream),
-            &d->failure, "cuMemcpyDtoD");
+        status = TN_CUDA_DO(c, &d->failure, cuMemcpyDtoDAsync_v2, tn_cuda_ptr(dst), tn_cuda_ptr(src), bytes,
+                            c->stream);
     tn_cuda_leave(c);
     d->stats.copies++;
     return status;
@@ -169,9 +165,7 @@ static int cuda_zero(tn_device *d, void *dst, size_t bytes)
     tn_cuda *c = tn_cuda_of(d);
     int status = tn_cuda_enter(c, &d->failure);
     if (status) return status;
-    if (bytes)
-        status = tn_cuda_check(c, c->api->cuMemsetD8Async(tn_cuda_ptr(dst), 0, bytes, c->stream), &d->failure,
-                               "cuMemsetD8Async");
+    if (bytes) status = TN_CUDA_DO(c, &d->failure, cuMemsetD8Async, tn_cuda_ptr(dst), 0, bytes, c->stream);
     tn_cuda_leave(c);
     return status;
 }
@@ -179,31 +173,22 @@ static int cuda_zero(tn_device *d, void *dst, size_t bytes)
 static int cuda_upload(tn_device *d, void *dst, const void *host, size_t bytes)
 {
     tn_cuda *c = tn_cuda_of(d);
-    int status = tn_cuda_enter(c, &d->failure);
-    if (status) return status;
-    status = tn_cuda_upload(c, dst, host, bytes, &d->failure);
-    tn_cuda_leave(c);
-    return status;
+    const int status = tn_cuda_enter(c, &d->failure);
+    return status ? status : left(c, tn_cuda_upload(c, dst, host, bytes, &d->failure));
 }
 
 static int cuda_download(tn_device *d, void *host, const void *src, size_t bytes)
 {
     tn_cuda *c = tn_cuda_of(d);
-    int status = tn_cuda_enter(c, &d->failure);
-    if (status) return status;
-    status = tn_cuda_download(c, host, src, bytes, &d->failure);
-    tn_cuda_leave(c);
-    return status;
+    const int status = tn_cuda_enter(c, &d->failure);
+    return status ? status : left(c, tn_cuda_download(c, host, src, bytes, &d->failure));
 }
 
 static int cuda_post(tn_device *d, int number, const void *src, size_t bytes)
 {
     tn_cuda *c = tn_cuda_of(d);
-    int status = tn_cuda_enter(c, &d->failure);
-    if (status) return status;
-    status = tn_cuda_post(c, number, src, bytes, &d->failure);
-    tn_cuda_leave(c);
-    return status;
+    const int status = tn_cuda_enter(c, &d->failure);
+    return status ? status : left(c, tn_cuda_post(c, number, src, bytes, &d->failure));
 }
 
 static bool cuda_peek(tn_device *d, int number, void *out)
@@ -225,8 +210,7 @@ static bool cuda_take_fault(tn_device *d, tn_fault *out)
     c->fault = (tn_fault){0};
     c->faults++;
     if (tn_cuda_enter(c, &d->failure)) return true;
-    tn_cuda_check(c, c->api->cuMemsetD8Async(c->words, 0, TN_CUDA_WORD_BYTES, c->stream), &d->failure,
-                  "cuMemsetD8Async");
+    TN_CUDA_DO(c, &d->failure, cuMemsetD8Async, c->words, 0, TN_CUDA_WORD_BYTES, c->stream);
     tn_cuda_leave(c);
     return true;
 }
@@ -241,16 +225,14 @@ static int attribute(tn_cuda *c, tn_cu_attribute which)
 
 static int pick_device(tn_cuda *c, int gpu, tn_errbuf *err)
 {
-    int count = 0, status = tn_cuda_check(c, c->api->cuDeviceGetCount(&count), err, "cuDeviceGetCount");
+    int count = 0, status = TN_CUDA_DO(c, err, cuDeviceGetCount, &count);
     if (!status && gpu >= count)
         return tn_err(err, TN_E_UNSUPPORTED,
                       "there is no GPU cuda:%d: this process sees %d, counted from cuda:0; see nvidia-smi -L "
                       "and CUDA_VISIBLE_DEVICES",
                       gpu, count);
-    if (!status) status = tn_cuda_check(c, c->api->cuDeviceGet(&c->device, gpu), err, "cuDeviceGet");
-    if (!status)
-        status = tn_cuda_check(c, c->api->cuDeviceGetName(c->name, sizeof c->name, c->device), err,
-                               "cuDeviceGetName");
+    if (!status) status = TN_CUDA_DO(c, err, cuDeviceGet, &c->device, gpu);
+    if (!status) status = TN_CUDA_DO(c, err, cuDeviceGetName, c->name, sizeof c->name, c->device);
     if (status) return status;
     c->capability = attribute(c, TN_CU_CAPABILITY_MAJOR) * 10 + attribute(c, TN_CU_CAPABILITY_MINOR);
     if (c->capability < TN_CUDA_MIN_CAPABILITY)
@@ -261,23 +243,15 @@ static int pick_device(tn_cuda *c, int gpu, tn_errbuf *err)
                       TN_CUDA_MIN_CAPABILITY % 10);
     status = tn_cuda_pick_arch(c, err);
     if (status) return status;
-    return tn_cuda_check(c, c->api->cuDevicePrimaryCtxRetain(&c->context, c->device), err,
-                         "cuDevicePrimaryCtxRetain");
+    return TN_CUDA_DO(c, err, cuDevicePrimaryCtxRetain, &c->context, c->device);
 }
 
 static int make_streams(tn_cuda *c, tn_errbuf *err)
 {
-    const tn_cuda_api *a = c->api;
-    int status =
-        tn_cuda_check(c, a->cuStreamCreate(&c->stream, TN_CU_STREAM_NON_BLOCKING), err, "cuStreamCreate");
-    if (!status)
-        status = tn_cuda_check(c, a->cuStreamCreate(&c->uploads, TN_CU_STREAM_NON_BLOCKING), err,
-                               "cuStreamCreate");
-    if (!status)
-        status = tn_cuda_check(c, a->cuMemAlloc_v2(&c->words, TN_CUDA_WORD_BYTES), err, "cuMemAlloc");
-    if (!status)
-        status = tn_cuda_check(c, a->cuMemsetD8Async(c->words, 0, TN_CUDA_WORD_BYTES, c->stream), err,
-                               "cuMemsetD8Async");
+    int status = TN_CUDA_DO(c, err, cuStreamCreate, &c->stream, TN_CU_STREAM_NON_BLOCKING);
+    if (!status) status = TN_CUDA_DO(c, err, cuStreamCreate, &c->uploads, TN_CU_STREAM_NON_BLOCKING);
+    if (!status) status = TN_CUDA_DO(c, err, cuMemAlloc_v2, &c->words, TN_CUDA_WORD_BYTES);
+    if (!status) status = TN_CUDA_DO(c, err, cuMemsetD8Async, c->words, 0, TN_CUDA_WORD_BYTES, c->stream);
     return status;
 }
 

@@ -84,20 +84,24 @@ static void lose(tn_cuda *c, const char *what, const char *name, const char *tex
 int tn_cuda_check(tn_cuda *c, tn_cu_result e, tn_errbuf *err, const char *what)
 {
     const char *name = NULL, *text = NULL;
+    char call[80];
     if (!e) return TN_OK;
+    snprintf(call, sizeof call, "%s", what);
+    char *version = strstr(call, "_v2");
+    if (version) *version = 0;
     if (c->api->cuGetErrorName(e, &name) || !name) name = "an unknown error";
     if (c->api->cuGetErrorString(e, &text) || !text) text = "no text";
     if (is_final(e)) {
-        lose(c, what, name, text);
+        lose(c, call, name, text);
         return say_lost(c, err);
     }
-    return tn_err(err, e == TN_CU_OUT_OF_MEMORY ? TN_E_NOMEM : TN_E_DEVICE, "%s: %s (%s)", what, name, text);
+    return tn_err(err, e == TN_CU_OUT_OF_MEMORY ? TN_E_NOMEM : TN_E_DEVICE, "%s: %s (%s)", call, name, text);
 }
 
 int tn_cuda_enter(tn_cuda *c, tn_errbuf *err)
 {
     if (c->base.lost) return say_lost(c, err);
-    return tn_cuda_check(c, c->api->cuCtxPushCurrent_v2(c->context), err, "cuCtxPushCurrent");
+    return TN_CUDA_DO(c, err, cuCtxPushCurrent_v2, c->context);
 }
 
 void tn_cuda_leave(tn_cuda *c)
@@ -108,7 +112,7 @@ void tn_cuda_leave(tn_cuda *c)
 
 int tn_cuda_wait(tn_cuda *c, tn_errbuf *err)
 {
-    int status = tn_cuda_check(c, c->api->cuStreamSynchronize(c->stream), err, "cuStreamSynchronize");
+    int status = TN_CUDA_DO(c, err, cuStreamSynchronize, c->stream);
     if (!status) c->n_recent = 0;
     return status;
 }

@@ -20,8 +20,7 @@ int tn_cuda_record_begin(tn_device *d, tn_errbuf *err)
     tn_cuda *c = tn_cuda_of(d);
     int status = tn_cuda_enter(c, err);
     if (status) return status;
-    status = tn_cuda_check(c, c->api->cuStreamBeginCapture_v2(c->stream, TN_CU_CAPTURE_THREAD_LOCAL), err,
-                           "cuStreamBeginCapture");
+    status = TN_CUDA_DO(c, err, cuStreamBeginCapture_v2, c->stream, TN_CU_CAPTURE_THREAD_LOCAL);
     c->recording = !status;
     tn_cuda_leave(c);
     return status;
@@ -29,14 +28,11 @@ int tn_cuda_record_begin(tn_device *d, tn_errbuf *err)
 
 static int instantiate(tn_cuda *c, tn_cu_graph graph, tn_recording **out, tn_errbuf *err)
 {
-    const tn_cuda_api *a = c->api;
     tn_recording *r = tn_calloc(1, sizeof *r);
     if (!r) return tn_err(err, TN_E_NOMEM, "out of host memory");
-    int status = tn_cuda_check(c, a->cuGraphGetNodes(graph, NULL, &r->nodes), err, "cuGraphGetNodes");
+    int status = TN_CUDA_DO(c, err, cuGraphGetNodes, graph, NULL, &r->nodes);
     r->is_empty = !r->nodes;
-    if (!status && !r->is_empty)
-        status =
-            tn_cuda_check(c, a->cuGraphInstantiateWithFlags(&r->exec, graph, 0), err, "cuGraphInstantiate");
+    if (!status && !r->is_empty) status = TN_CUDA_DO(c, err, cuGraphInstantiateWithFlags, &r->exec, graph, 0);
     if (status) {
         tn_free_mem(r);
         return status;
@@ -55,7 +51,7 @@ int tn_cuda_record_end(tn_device *d, tn_recording **out, tn_errbuf *err)
     c->recording = false;
     int status = tn_cuda_enter(c, err);
     if (status) return status;
-    status = tn_cuda_check(c, c->api->cuStreamEndCapture(c->stream, &graph), err, "cuStreamEndCapture");
+    status = TN_CUDA_DO(c, err, cuStreamEndCapture, c->stream, &graph);
     if (!status && out) status = instantiate(c, graph, out, err);
     if (graph) c->api->cuGraphDestroy(graph);
     tn_cuda_leave(c);
@@ -68,7 +64,7 @@ int tn_cuda_replay(tn_device *d, tn_recording *r, tn_errbuf *err)
     if (r->is_empty) return TN_OK;
     int status = tn_cuda_enter(c, err);
     if (status) return status;
-    status = tn_cuda_check(c, c->api->cuGraphLaunch(r->exec, c->stream), err, "cuGraphLaunch");
+    status = TN_CUDA_DO(c, err, cuGraphLaunch, r->exec, c->stream);
     if (!status) tn_cuda_note(c, "a recorded step");
     if (!status && c->sync_each) status = tn_cuda_wait(c, err);
     tn_cuda_leave(c);

@@ -93,6 +93,8 @@ static inline tn_cu_ptr tn_cuda_ptr(const void *p) { return (tn_cu_ptr)(uintptr_
 
 /* Turns a driver's result into a status with a line in err (may be NULL): "`what`: CUDA_ERROR_...". */
 int tn_cuda_check(tn_cuda *c, tn_cu_result e, tn_errbuf *err, const char *what);
+/* Calls the driver's function `name`. */
+#define TN_CUDA_DO(c, err, name, ...) tn_cuda_check(c, (c)->api->name(__VA_ARGS__), err, #name)
 void tn_cuda_log(const tn_cuda *c, int level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Makes the context current. A status and a line in err where the device was lost; else tn_cuda_leave is due.
  */

@@ -338,9 +338,8 @@ int tn_cuda_memory_open(tn_cuda *c, tn_errbuf *err)
     c->memory = tn_calloc(1, sizeof *c->memory);
     if (!c->memory) return tn_err(err, TN_E_NOMEM, "out of host memory");
     tn_cu_mem_prop prop = page_properties(c);
-    return tn_cuda_check(
-        c, c->api->cuMemGetAllocationGranularity(&c->memory->page, &prop, TN_CU_GRANULARITY_MINIMUM), err,
-        "cuMemGetAllocationGranularity");
+    return TN_CUDA_DO(c, err, cuMemGetAllocationGranularity, &c->memory->page, &prop,
+                      TN_CU_GRANULARITY_MINIMUM);
 }
 
 void tn_cuda_memory_close(tn_cuda *c)

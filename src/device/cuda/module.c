@@ -52,8 +52,7 @@ static int load_image(tn_cuda *c, const void *image, const char *path, tn_cu_mod
     struct loaded *l = tn_calloc(1, sizeof *l);
     if (l && path) l->path = tn_strdup(path);
     int status = l && (!path || l->path) ? TN_OK : tn_err(err, TN_E_NOMEM, "out of memory");
-    if (!status)
-        status = tn_cuda_check(c, c->api->cuModuleLoadData(&l->module, image), err, "cuModuleLoadData");
+    if (!status) status = TN_CUDA_DO(c, err, cuModuleLoadData, &l->module, image);
     if (status) {
         if (l) tn_free_mem(l->path);
         tn_free_mem(l);

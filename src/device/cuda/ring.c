@@ -48,17 +48,12 @@ struct tn_cuda_ring {
 
 static int make_slot(tn_cuda *c, struct slot *s, tn_errbuf *err)
 {
-    const tn_cuda_api *a = c->api;
     void *host = NULL;
-    int status = tn_cuda_check(c, a->cuMemHostAlloc(&host, SLOT_BYTES, 0), err, "cuMemHostAlloc");
+    int status = TN_CUDA_DO(c, err, cuMemHostAlloc, &host, SLOT_BYTES, 0);
     s->host = host;
-    if (!status) status = tn_cuda_check(c, a->cuMemAlloc_v2(&s->device, SLOT_BYTES), err, "cuMemAlloc");
-    if (!status)
-        status =
-            tn_cuda_check(c, a->cuEventCreate(&s->arrived, TN_CU_EVENT_DISABLE_TIMING), err, "cuEventCreate");
-    if (!status)
-        status =
-            tn_cuda_check(c, a->cuEventCreate(&s->done, TN_CU_EVENT_DISABLE_TIMING), err, "cuEventCreate");
+    if (!status) status = TN_CUDA_DO(c, err, cuMemAlloc_v2, &s->device, SLOT_BYTES);
+    if (!status) status = TN_CUDA_DO(c, err, cuEventCreate, &s->arrived, TN_CU_EVENT_DISABLE_TIMING);
+    if (!status) status = TN_CUDA_DO(c, err, cuEventCreate, &s->done, TN_CU_EVENT_DISABLE_TIMING);
     return status;
 }
 
@@ -101,12 +96,11 @@ static int find_room(tn_cuda *c, size_t bytes, struct slot **out, tn_errbuf *err
     struct slot *s = &r->slot[r->now];
     int status = TN_OK;
     if (s->host && s->used + bytes > SLOT_BYTES) {
-        status = tn_cuda_check(c, c->api->cuEventRecord(s->done, c->stream), err, "cuEventRecord");
+        status = TN_CUDA_DO(c, err, cuEventRecord, s->done, c->stream);
         s->pending = true;
         r->now = (r->now + 1) % SLOTS;
         s = &r->slot[r->now];
-        if (!status && s->pending)
-            status = tn_cuda_check(c, c->api->cuEventSynchronize(s->done), err, "cuEventSynchronize");
+        if (!status && s->pending) status = TN_CUDA_DO(c, err, cuEventSynchronize, s->done);
         s->pending = false;
         s->used = 0;
     }
@@ -120,7 +114,6 @@ static int find_room(tn_cuda *c, size_t bytes, struct slot **out, tn_errbuf *err
 
 static int upload_piece(tn_cuda *c, tn_cu_ptr dst, const char *from, size_t bytes, tn_errbuf *err)
 {
-    const tn_cuda_api *a = c->api;
     struct slot *s;
     int status = find_room(c, bytes, &s, err);
     if (status) return status;
@@ -128,15 +121,11 @@ static int upload_piece(tn_cuda *c, tn_cu_ptr dst, const char *from, size_t byte
     tn_cu_ptr device = s->device + s->used;
     s->used += (bytes + ALIGN - 1) / ALIGN * ALIGN;
     memcpy(host, from, bytes);
-    if (bytes <= SMALL)
-        return tn_cuda_check(c, a->cuMemcpyHtoDAsync_v2(dst, host, bytes, c->stream), err, "cuMemcpyHtoD");
-    status = tn_cuda_check(c, a->cuMemcpyHtoDAsync_v2(device, host, bytes, c->uploads), err, "cuMemcpyHtoD");
-    if (!status) status = tn_cuda_check(c, a->cuEventRecord(s->arrived, c->uploads), err, "cuEventRecord");
-    if (!status)
-        status = tn_cuda_check(c, a->cuStreamWaitEvent(c->stream, s->arrived, 0), err, "cuStreamWaitEvent");
-    if (!status)
-        status =
-            tn_cuda_check(c, a->cuMemcpyDtoDAsync_v2(dst, device, bytes, c->stream), err, "cuMemcpyDtoD");
+    if (bytes <= SMALL) return TN_CUDA_DO(c, err, cuMemcpyHtoDAsync_v2, dst, host, bytes, c->stream);
+    status = TN_CUDA_DO(c, err, cuMemcpyHtoDAsync_v2, device, host, bytes, c->uploads);
+    if (!status) status = TN_CUDA_DO(c, err, cuEventRecord, s->arrived, c->uploads);
+    if (!status) status = TN_CUDA_DO(c, err, cuStreamWaitEvent, c->stream, s->arrived, 0);
+    if (!status) status = TN_CUDA_DO(c, err, cuMemcpyDtoDAsync_v2, dst, device, bytes, c->stream);
     return status;
 }
 
@@ -160,12 +149,12 @@ static int make_down(tn_cuda *c, tn_errbuf *err)
     void *p = NULL;
     int status = TN_OK;
     if (!r->down) {
-        status = tn_cuda_check(c, c->api->cuMemHostAlloc(&p, DOWN_BYTES, 0), err, "cuMemHostAlloc");
+        status = TN_CUDA_DO(c, err, cuMemHostAlloc, &p, DOWN_BYTES, 0);
         r->down = p;
     }
     if (!status && !r->fault) {
         p = NULL;
-        status = tn_cuda_check(c, c->api->cuMemHostAlloc(&p, sizeof *r->fault, 0), err, "cuMemHostAlloc");
+        status = TN_CUDA_DO(c, err, cuMemHostAlloc, &p, sizeof *r->fault, 0);
         r->fault = p;
     }
     return status;
@@ -178,7 +167,6 @@ static void take_fault(tn_cuda *c, const tn_fault *seen)
 
 int tn_cuda_download(tn_cuda *c, void *host, const void *src, size_t bytes, tn_errbuf *err)
 {
-    const tn_cuda_api *a = c->api;
     tn_cuda_ring *r = c->ring;
     if (c->recording) return tn_err(err, TN_E_STATE, "a copy to the host cannot be recorded");
     int status = make_down(c, err);
@@ -187,12 +175,10 @@ int tn_cuda_download(tn_cuda *c, void *host, const void *src, size_t bytes, tn_e
         size_t n = bytes - at < DOWN_BYTES ? bytes - at : DOWN_BYTES;
         bool last = at + n == bytes;
         if (!status && n)
-            status = tn_cuda_check(c, a->cuMemcpyDtoHAsync_v2(r->down, tn_cuda_ptr(src) + at, n, c->stream),
-                                   err, "cuMemcpyDtoH");
+            status = TN_CUDA_DO(c, err, cuMemcpyDtoHAsync_v2, r->down, tn_cuda_ptr(src) + at, n, c->stream);
         if (!status && last)
             status =
-                tn_cuda_check(c, a->cuMemcpyDtoHAsync_v2(r->fault, c->words, sizeof *r->fault, c->stream),
-                              err, "cuMemcpyDtoH");
+                TN_CUDA_DO(c, err, cuMemcpyDtoHAsync_v2, r->fault, c->words, sizeof *r->fault, c->stream);
         if (!status) status = tn_cuda_wait(c, err);
         if (!status && n) memcpy((char *)host + at, r->down, n);
         at += n;
@@ -221,29 +207,24 @@ static int harvest(tn_cuda *c, int number, tn_errbuf *err)
 
 int tn_cuda_post(tn_cuda *c, int number, const void *src, size_t bytes, tn_errbuf *err)
 {
-    const tn_cuda_api *a = c->api;
     tn_cuda_ring *r = c->ring;
     if (number < 0 || number >= CELLS) return TN_E_ARG;
     struct cell *v = &r->cell[number];
     int status = TN_OK;
     if (!r->cells) {
         void *p = NULL;
-        status = tn_cuda_check(c, a->cuMemHostAlloc(&p, CELLS * sizeof *r->cells + sizeof *r->fault, 0), err,
-                               "cuMemHostAlloc");
+        status = TN_CUDA_DO(c, err, cuMemHostAlloc, &p, CELLS * sizeof *r->cells + sizeof *r->fault, 0);
         r->cells = p;
     }
     if (!status && !v->ready)
-        status =
-            tn_cuda_check(c, a->cuEventCreate(&v->ready, TN_CU_EVENT_DISABLE_TIMING), err, "cuEventCreate");
+        status = TN_CUDA_DO(c, err, cuEventCreate, &v->ready, TN_CU_EVENT_DISABLE_TIMING);
     if (!status) status = harvest(c, number, err);
     if (status || v->pending) return status;
-    status = tn_cuda_check(c, a->cuMemcpyDtoHAsync_v2(&r->cells[number], tn_cuda_ptr(src), bytes, c->stream),
-                           err, "cuMemcpyDtoH");
+    status = TN_CUDA_DO(c, err, cuMemcpyDtoHAsync_v2, &r->cells[number], tn_cuda_ptr(src), bytes, c->stream);
     if (!status && !number) /* who only watches learns of a fault too */
         status =
-            tn_cuda_check(c, a->cuMemcpyDtoHAsync_v2(r->cells + CELLS, c->words, sizeof *r->fault, c->stream),
-                          err, "cuMemcpyDtoH");
-    if (!status) status = tn_cuda_check(c, a->cuEventRecord(v->ready, c->stream), err, "cuEventRecord");
+            TN_CUDA_DO(c, err, cuMemcpyDtoHAsync_v2, r->cells + CELLS, c->words, sizeof *r->fault, c->stream);
+    if (!status) status = TN_CUDA_DO(c, err, cuEventRecord, v->ready, c->stream);
     v->pending = !status;
     v->faults = c->faults;
     return status;

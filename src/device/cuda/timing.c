@@ -16,22 +16,19 @@ static void wait_at_gate(void *open)
 static int between(tn_cuda *c, tn_cu_event *event, tn_kernel *k, const tn_args *args, const tn_grid *grid,
                    double *seconds, tn_errbuf *err)
 {
-    const tn_cuda_api *a = c->api;
     float ms = 0;
     int status = TN_OK;
     /* where each launch is waited for, it would be for ever */
     if (!c->sync_each) {
         atomic_store(&c->gate, false);
-        status =
-            tn_cuda_check(c, a->cuLaunchHostFunc(c->stream, wait_at_gate, &c->gate), err, "cuLaunchHostFunc");
+        status = TN_CUDA_DO(c, err, cuLaunchHostFunc, c->stream, wait_at_gate, &c->gate);
     }
-    if (!status) status = tn_cuda_check(c, a->cuEventRecord(event[0], c->stream), err, "cuEventRecord");
+    if (!status) status = TN_CUDA_DO(c, err, cuEventRecord, event[0], c->stream);
     if (!status) status = c->base.launch(&c->base, k, args, grid, err);
-    if (!status) status = tn_cuda_check(c, a->cuEventRecord(event[1], c->stream), err, "cuEventRecord");
+    if (!status) status = TN_CUDA_DO(c, err, cuEventRecord, event[1], c->stream);
     atomic_store(&c->gate, true);
-    if (!status) status = tn_cuda_check(c, a->cuEventSynchronize(event[1]), err, "cuEventSynchronize");
-    if (!status)
-        status = tn_cuda_check(c, a->cuEventElapsedTime(&ms, event[0], event[1]), err, "cuEventElapsedTime");
+    if (!status) status = TN_CUDA_DO(c, err, cuEventSynchronize, event[1]);
+    if (!status) status = TN_CUDA_DO(c, err, cuEventElapsedTime, &ms, event[0], event[1]);
     *seconds = 1e-3 * (double)ms;
     return status;
 }
@@ -44,8 +41,7 @@ int tn_cuda_time(tn_device *d, tn_kernel *k, const tn_args *args, const tn_grid 
     if (c->recording) return tn_err(err, TN_E_STATE, "nothing is timed while launches are recorded");
     int status = tn_cuda_enter(c, err);
     if (status) return status;
-    for (int i = 0; i < 2 && !status; i++)
-        status = tn_cuda_check(c, c->api->cuEventCreate(&event[i], 0), err, "cuEventCreate");
+    for (int i = 0; i < 2 && !status; i++) status = TN_CUDA_DO(c, err, cuEventCreate, &event[i], 0);
     if (!status) status = between(c, event, k, args, grid, seconds, err);
     for (int i = 0; i < 2; i++)
         if (event[i]) c->api->cuEventDestroy_v2(event[i]);
