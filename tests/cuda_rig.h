@@ -54,7 +54,8 @@ static inline int rig_open(void **state)
     return 0;
 }
 
-#define CUDA_TEST(name) TEST_IN(name, rig_open, NULL)
+#define CUDA_TEST(name)          TEST_IN(name, rig_open, NULL)
+#define CUDA_TEST_ON(name, open) TEST_ON_IN(name, open, rig_open)
 
 static inline struct cusim_counters counters(void)
 {

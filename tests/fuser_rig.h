@@ -26,6 +26,18 @@ typedef struct rig_case {
     double tolerance; /* of the largest magnitude of the result */
 } rig_case;
 
+/* A function that builds a case's graph. */
+#define GRAPH(name)                                                                                          \
+    static int name(__attribute__((unused)) tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+/* A case of the leaves behind its numbers. */
+#define CASE(build, kernels, tolerance, ...)                                                                 \
+    (rig_case)                                                                                               \
+    {                                                                                                        \
+        (int)(sizeof((rig_leaf[]){__VA_ARGS__}) / sizeof(rig_leaf)), {__VA_ARGS__}, build, kernels,          \
+            tolerance                                                                                        \
+    }
+#define CHECK(...) rig_check(&CASE(__VA_ARGS__))
+
 /* The last cache's size as the fuser is to believe; 0: as it is. */
 static int64_t rig_last_bytes __attribute__((unused));
 

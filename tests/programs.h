@@ -97,6 +97,14 @@ static inline void run_everywhere(const training *t)
     }
 }
 
+/* A test that is one training program. */
+#define TRAINING(name, ...)                                                                                  \
+    TEST(name) { run_everywhere(&(training){__VA_ARGS__}); }
+
+#define ON_EACH_RUN(r)                                                                                       \
+    for (int way_ = 0; way_ < N_WAYS; way_++)                                                                \
+        for (run r = open_run(way_); r.s; r.s = (close_clean(r.s), NULL))
+
 /* ---- least squares ---- */
 
 /* x w against y = x w*, x = {{1, -1}, {1, 1}}. With e = w - w* the loss is 2 (e0^2 + e1^2), the gradient 4 e,

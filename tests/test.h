@@ -2,9 +2,9 @@
  * order of the file:
  *
  *   TEST(what_holds)                  a test; a block follows
- *   TEST_IN(what_holds, set, clean)   with a set-up and a clean-up of its own; TEST_AGAIN: once more, in
- *                                     another
- *   RUN_TESTS(set, clean)             main, at the end of the file: a set-up and a clean-up around all
+ *   TEST_ON(what_holds, open())       in a session s of its own, that is closed behind it
+ *   TEST_IN(what_holds, set, clean)   with a set-up and a clean-up; TEST_AGAIN: once more, in others
+ *   RUN_TESTS(set, clean)             main, at the end of the file: both around all of them
  *
  * `program NAME` runs the tests of that name alone, which may hold wildcards. A program with options of its
  * own has its own main, which asks for them by OPTION and ends with run_all_tests. */
@@ -42,7 +42,18 @@ static inline void add_test_row(const char *name, void (*run)(void **), const vo
     Tests[N_tests - 1].initial_state = (void *)(uintptr_t)row;
 }
 
-#define TEST(name) TEST_IN(name, NULL, NULL)
+#define TEST(name)          TEST_IN(name, NULL, NULL)
+#define TEST_ON(name, open) TEST_ON_IN(name, open, NULL)
+#define TEST_ON_IN(name, open, set)                                                                          \
+    static void name##_on(tn_session *s);                                                                    \
+    TEST_IN(name, set, NULL)                                                                                 \
+    {                                                                                                        \
+        tn_session *s = open;                                                                                \
+        assert_non_null(s);                                                                                  \
+        name##_on(s);                                                                                        \
+        assert_int_equal(tn_close(s), TN_OK);                                                                \
+    }                                                                                                        \
+    static void name##_on(tn_session *s)
 #define TEST_IN(name, set, clean)                                                                            \
     static void name(void **state);                                                                          \
     TEST_AGAIN(name, set, clean)                                                                             \

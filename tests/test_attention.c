@@ -218,8 +218,7 @@ static void plans_of(const at *c, seen *forward, seen *backward)
 
 TEST(one_kernel_each_way)
 {
-    for (int i = 0; i < N_NUMBERS; i++) {
-        const at *c = &Numbers[i];
+    TN_EACH(c, Numbers, N_NUMBERS) {
         seen forward, backward;
         if (c->dtype == TN_F64 || c->tq < 20 || c->tk < 60) continue; /* the composite serves, or may */
         plans_of(c, &forward, &backward);

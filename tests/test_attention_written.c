@@ -125,9 +125,8 @@ TEST(what_is_no_attention)
 }
 
 /* A later step with another scale runs the plan of the first: the number is the kernel's argument. */
-TEST(the_scale_is_an_argument)
+TEST_ON(the_scale_is_an_argument, open_session(TN_FUSED, 2))
 {
-    tn_session *s = open_session(TN_FUSED, 2);
     float sum[3];
     for (int k = 0; k < 3; k++) {
         at c = {"scale", 1, 2, 64, 64, 32, false, false, NO_MASK, 0, TN_F32, 1};
@@ -142,7 +141,6 @@ TEST(the_scale_is_an_argument)
         assert_int_equal(tn_error(s), 0);
     }
     assert_true(sum[0] == sum[2] && sum[0] != sum[1]);
-    tn_close(s);
 }
 
 /* With scores of 0 all keys count alike; those that are not there, or hidden, do not. */

@@ -4,6 +4,7 @@
  *
  * Read first: struct layer, then decisions. */
 #include "cuda_traced.h"
+#include "src/core/alloc.h"
 
 /* A linear layer and what follows it. */
 typedef struct layer {
@@ -112,8 +113,7 @@ static tn_tensor *record(tn_session *s, const layer *l, tn_tensor **product)
 /* As on an H100, by the reference profile, which is of one. */
 CUDA_TEST(decisions)
 {
-    for (int i = 0; i < N_LAYERS; i++) {
-        const layer *l = &Layers[i];
+    TN_EACH(l, Layers, N_LAYERS) {
         tn_session *s = open_on(TN_CUDA);
         tn_step_begin(s);
         tn_tensor *y;
@@ -161,8 +161,7 @@ TEST(values_are_the_references)
 {
     static double want[2 * 64 * 48], got[2 * 64 * 48];
     rig_open(state);
-    for (int i = 0; i < N_LAYERS; i++) {
-        const layer *l = &Layers[i];
+    TN_EACH(l, Layers, N_LAYERS) {
         if (!l->fuses || l->rows > 512) continue; /* which are long on a simulated GPU */
         answers_of(l, TN_REF, want);
         int64_t n = answers_of(l, TN_CUDA, got);

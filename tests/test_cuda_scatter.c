@@ -215,9 +215,8 @@ CUDA_TEST(test_long_indices_alone_are_sorted)
 }
 
 /* Where an image is read follows from its size alone. */
-CUDA_TEST(test_resized_images_are_not_sorted)
+CUDA_TEST_ON(test_resized_images_are_not_sorted, open_gpu())
 {
-    tn_session *s = open_gpu();
     tn_tensor *x = tn_keep(tn_ones(s, TN_F32, TN_SHAPE(1, 500, 2, 1))), *g;
     tn_requires_grad(x, true);
     tn_step_begin(s);
@@ -227,13 +226,11 @@ CUDA_TEST(test_resized_images_are_not_sorted)
     const char *plan = tn_plan_text(s);
     assert_non_null(strstr(plan, "index_add"));
     assert_null(strstr(plan, "sort"));
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
-CUDA_TEST(test_a_bad_index_is_told)
+CUDA_TEST_ON(test_a_bad_index_is_told, open_gpu())
 {
     static const int64_t bad[] = {-1, 300, INT64_MAX};
-    tn_session *s = open_gpu();
     for (int i = 0; i < 6; i++) {
         int64_t index[600];
         const int64_t n = 600, lines = 300;
@@ -252,7 +249,6 @@ CUDA_TEST(test_a_bad_index_is_told)
         tn_step_end(s);
         tn_clear_error(s);
     }
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 static int open_cpu(void **state)

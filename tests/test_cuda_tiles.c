@@ -432,9 +432,8 @@ CUDA_TEST(the_session_says_how_precise)
     }
 }
 
-CUDA_TEST(the_plan_says_what_a_convolution_took_along)
+CUDA_TEST_ON(the_plan_says_what_a_convolution_took_along, open_on(TN_CUDA))
 {
-    tn_session *s = open_on(TN_CUDA);
     tn_tensor *x = kept(s, "x", TN_SHAPE(2, 6, 6, 8)), *w = kept(s, "w", TN_SHAPE(16, 3, 3, 8));
     tn_step_begin(s);
     tn_tensor *y = tn_max_pool2d(tn_gelu(tn_conv2d(x, w, NULL, .pad = 1)), 2, .stride = 1);
@@ -469,7 +468,6 @@ CUDA_TEST(the_plan_says_what_a_convolution_took_along)
     }
     if (tiles != 3 || kernels != 8) fail_msg("%d tiles, %d kernels in\n%s", tiles, kernels, explained);
     free(explained);
-    assert_int_equal(tn_close(s), 0);
 }
 
 int main(int argc, char **argv)

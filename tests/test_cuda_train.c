@@ -246,10 +246,9 @@ enum { MLP, CNN, GPT, Z_LOSS };
 
 /* An index out of range is found with the next value, as the error of the call that indexed, and nothing
  * behind it takes effect. */
-CUDA_TEST(test_index_fault)
+CUDA_TEST_ON(test_index_fault, open_cuda())
 {
     struct model m;
-    tn_session *s = open_cuda();
     make_tiny_gpt(s, &m);
     for (int i = 0; i < 4; i++) step_of(s, &programs[GPT], &m, i);
     tn_tensor *w = m.gpt.token->weight;
@@ -268,15 +267,13 @@ CUDA_TEST(test_index_fault)
     tn_step_end(s);
     assert_int_equal(tn_error(s), 0);
     assert_true(isfinite(step_of(s, &programs[GPT], &m, 5)));
-    assert_int_equal(tn_close(s), 0);
 }
 
 /* Nor does what stands before it in the run: running statistics, which are made before the labels are read,
  * and a kernel that looks up and assigns. */
-CUDA_TEST(test_index_fault_refuses_the_run)
+CUDA_TEST_ON(test_index_fault_refuses_the_run, open_cuda())
 {
     struct model m;
-    tn_session *s = open_cuda();
     make_cnn(s, &m);
     tn_tensor *of_norm = tn_buffer_at(s, 0);
     tn_tensor *table = tn_buffer(s, "table", tn_arange(s, 0, 8, 1, TN_F32));
@@ -303,15 +300,13 @@ CUDA_TEST(test_index_fault_refuses_the_run)
         assert_int_equal(total_of(of_norm) == before[0], bad);
         assert_int_equal(total_of(table) == before[1], bad);
     }
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 /* Values that are watched arrive without a wait. */
 /* A step ends before its kernels do; tn_synchronize waits for them, and finds what they found. */
-CUDA_TEST(test_synchronize)
+CUDA_TEST_ON(test_synchronize, tn_open(.device = TN_CUDA, .log = log_keep))
 {
     const int32_t index[3] = {0, 5, 9};
-    tn_session *s = tn_open(.device = TN_CUDA, .log = log_keep);
     tn_tensor *table = tn_keep(tn_ones(s, TN_F32, TN_SHAPE(8, 4))),
               *sum = tn_buffer(s, "sum", tn_zeros(s, TN_F32, TN_SHAPE(4)));
     assert_int_equal(tn_synchronize(s), 0);
@@ -330,13 +325,11 @@ CUDA_TEST(test_synchronize)
     assert_int_equal(tn_synchronize(NULL), TN_E_NULL);
     tn_clear_error(s);
     assert_int_equal(tn_synchronize(s), 0);
-    assert_int_equal(tn_close(s), 0);
 }
 
-CUDA_TEST(test_watch)
+CUDA_TEST_ON(test_watch, open_cuda())
 {
     struct model m;
-    tn_session *s = open_cuda();
     make_mlp(s, &m);
     double seen = NAN, first = NAN;
     for (int i = 0; i < STEPS; i++) {
@@ -352,14 +345,12 @@ CUDA_TEST(test_watch)
     }
     assert_int_equal(tn_error(s), 0);
     assert_true(isfinite(seen) && isfinite(first) && seen != first);
-    assert_int_equal(tn_close(s), 0);
 }
 
 /* Who reads nothing learns of a bad index all the same, a step or so later, and only once. */
-CUDA_TEST(test_watch_finds_faults)
+CUDA_TEST_ON(test_watch_finds_faults, open_cuda())
 {
     struct model m;
-    tn_session *s = open_cuda();
     make_tiny_gpt(s, &m);
     int failed_at = -1;
     for (int i = 0; i < STEPS; i++) {
@@ -378,7 +369,6 @@ CUDA_TEST(test_watch_finds_faults)
             assert_int_equal(tn_error(s), 0);
     }
     assert_true(failed_at >= 3 && failed_at <= 5);
-    assert_int_equal(tn_close(s), 0);
 }
 
 /* A device that records nothing: the steps run one by one, the numbers are the same, and it is said why. */

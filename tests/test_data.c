@@ -139,9 +139,8 @@ static tn_dataset *numbers(tn_session *s, int n)
     return tn_dataset_from(s, x, y, n, 1, (int64_t[]){1});
 }
 
-TEST(passes_and_positions)
+TEST_ON(passes_and_positions, session())
 {
-    tn_session *s = session();
     tn_dataset *d = numbers(s, 10);
     tn_batch b;
     uint32_t order[10];
@@ -185,12 +184,10 @@ TEST(passes_and_positions)
     expect(s, TN_E_ARG, "shape[1] is -7");
     assert_null(tn_loader_open(NULL));
     assert_int_equal(tn_next(NULL, &b), 0);
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
-TEST(a_broken_session_ends_the_loop)
+TEST_ON(a_broken_session_ends_the_loop, session())
 {
-    tn_session *s = session();
     tn_dataset *d = numbers(s, 9);
     tn_batch b;
     int count = 0;
@@ -198,7 +195,6 @@ TEST(a_broken_session_ends_the_loop)
         if (++count == 4) tn_fail(s, TN_E_ARG, "test", "broken here");
     assert_int_equal(count, 4);
     expect(s, TN_E_ARG, "broken here");
-    tn_close(s);
 }
 
 TEST(data_reports_lack_of_memory)
@@ -255,9 +251,8 @@ TEST(the_progress_line)
     }
 }
 
-TEST(progress_in_a_file)
+TEST_ON(progress_in_a_file, session())
 {
-    tn_session *s = session();
     tn_dataset *d = numbers(s, 40);
     tn_batch b;
     PRINTED(text, f)
@@ -270,7 +265,6 @@ TEST(progress_in_a_file)
     assert_non_null(strstr(text, "epoch 1 40/40"));
     assert_non_null(strstr(text, "number"));
     free(text);
-    tn_close(s);
 }
 
 /* Each line is about the step that has just ended, in fused mode too, where a value asked for in a step is

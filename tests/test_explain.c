@@ -32,9 +32,8 @@ TEST(the_plan_is_the_committed_one_for_any_number_of_threads)
     }
 }
 
-TEST(what_is_told_adds_up)
+TEST_ON(what_is_told_adds_up, open_as(TN_FUSED, 2))
 {
-    tn_session *s = open_as(TN_FUSED, 2);
     model m = make(s);
     train(&m, false);
     tn_stats a = {.size = sizeof a}, b = a;
@@ -59,7 +58,6 @@ TEST(what_is_told_adds_up)
     assert_true(v.total.before > v.total.kernels);
     assert_true(v.kept_bytes >= (int64_t)BATCH * WIDTH * 4); /* z, at least */
     tn_view_free(&v);
-    tn_close(s);
 }
 
 static int64_t in_ledger(const tn_view *v, const char *how, const char *name)
@@ -86,8 +84,7 @@ TEST(a_read_in_the_middle_of_a_step)
     assert_int_equal(tn_view_make(whole, &u), 0);
     assert_int_equal(v.total.before, u.total.before);
     int repeated = 0;
-    for (int i = 0; i < v.n_launch; i++) {
-        const tn_launch *l = &v.launch[i];
+    TN_EACH(l, v.launch, v.n_launch) {
         repeated += l->repeated;
         if (l->repeated) assert_string_equal(l->ops, "affine (computed again)");
         if (strstr(l->ops, "adamw")) assert_int_equal(l->way, TN_WAY_UPDATE);
@@ -111,9 +108,8 @@ TEST(a_read_in_the_middle_of_a_step)
 }
 
 /* Where nothing but the update comes after the read, it costs nothing and need not be moved. */
-TEST(a_read_that_costs_nothing)
+TEST_ON(a_read_that_costs_nothing, open_as(TN_FUSED, 2))
 {
-    tn_session *s = open_as(TN_FUSED, 2);
     model m = make(s);
     for (int i = 0; i < 2; i++) {
         tn_step_begin(s);
@@ -125,7 +121,6 @@ TEST(a_read_that_costs_nothing)
     }
     has(explained(s), "nothing more is stored or computed");
     assert_null(strstr(explained(s), "move it down"));
-    tn_close(s);
 }
 
 /* What explain says of the step before fusing, beside what eager mode does. */
@@ -151,9 +146,8 @@ TEST(before_is_what_eager_mode_does)
     tn_close(f);
 }
 
-TEST(it_names_tensors_lines_reasons_and_remedies)
+TEST_ON(it_names_tensors_lines_reasons_and_remedies, open_as(TN_FUSED, 2))
 {
-    tn_session *s = open_as(TN_FUSED, 2);
     has(explained(s), "no step has run");
     model m = make(s);
     train(&m, false);
@@ -186,7 +180,6 @@ TEST(it_names_tensors_lines_reasons_and_remedies)
     tn_item(tn_mean(tn_relu(m.x), TN_ALL, 0));
     tn_step_end(s);
     has(explained(s), "the last that trained");
-    tn_close(s);
 }
 
 /* A short last batch is not told of in place of the steps before it; a program that changed is. */
@@ -222,9 +215,8 @@ TEST(the_usual_step_is_told)
 }
 
 /* Each boundary has its line, or is one of those that the last line counts. */
-TEST(small_boundaries_are_one_line)
+TEST_ON(small_boundaries_are_one_line, open_as(TN_FUSED, 2))
 {
-    tn_session *s = open_as(TN_FUSED, 2);
     model m = make(s);
     train(&m, false);
     tn_view v;
@@ -244,16 +236,14 @@ TEST(small_boundaries_are_one_line)
     assert_true(told > 0 && n > 0);
     tn_view_free(&v);
     has(explained(s), "of less than 1 % each");
-    tn_close(s);
 }
 
 /* ---- files ---- */
 
 /* What the step's end computes and nothing uses is named, in a repeated step too; not what a backward, a
  * watch, a read, an assignment or tn_keep asked for. */
-TEST(what_nobody_uses_is_named)
+TEST_ON(what_nobody_uses_is_named, open_as(TN_FUSED, 1))
 {
-    tn_session *s = open_as(TN_FUSED, 1);
     tn_tensor *w = tn_param(s, "w", tn_randn(s, TN_F32, TN_SHAPE(16, 16)));
     tn_tensor *sum = tn_buffer(s, "sum", tn_zeros(s, TN_F32, TN_SHAPE(16, 16)));
     for (int i = 0; i < 6; i++) {
@@ -278,7 +268,6 @@ TEST(what_nobody_uses_is_named)
         if (some) has(explained(s), wanted);
         if (!some) assert_null(strstr(explained(s), "used nowhere"));
     }
-    tn_close(s);
 }
 
 static int count(const char *text, const char *end, char what)
@@ -414,9 +403,8 @@ TEST(reports_are_whole_files)
     tn_close(s);
 }
 
-TEST(the_graph_has_a_box_for_each_group)
+TEST_ON(the_graph_has_a_box_for_each_group, open_as(TN_FUSED, 1))
 {
-    tn_session *s = open_as(TN_FUSED, 1);
     model m = make(s);
     train(&m, false);
     PRINTED(text, f) assert_int_equal(tn_graphviz(s, f), 0);
@@ -427,7 +415,6 @@ TEST(the_graph_has_a_box_for_each_group)
     for (const char *p = text; *p; p++) open += *p == '{' ? 1 : *p == '}' ? -1 : 0;
     assert_int_equal(open, 0);
     free(text);
-    tn_close(s);
 }
 
 static char *dumped(const char *dir, const char *entry)
@@ -504,9 +491,8 @@ TEST(a_dump_shows_kernels_with_the_lines_they_come_from)
 
 /* ---- tn_require_fused ---- */
 
-TEST(what_is_required_is_fused_or_the_step_fails)
+TEST_ON(what_is_required_is_fused_or_the_step_fails, open_as(TN_FUSED, 1))
 {
-    tn_session *s = open_as(TN_FUSED, 1);
     tn_tensor *x = tn_keep(tn_randn(s, TN_F32, TN_SHAPE(64, 96)));
     tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(96, 96)));
     for (int i = 0; i < 4; i++) { /* three good ones, which repeat the first, and a bad one */
@@ -536,14 +522,13 @@ TEST(what_is_required_is_fused_or_the_step_fails)
     has(tn_error_text(s), "ran apart");
     tn_clear_error(s);
     assert_int_equal(tn_require_end(s), TN_E_STATE);
-    tn_close(s);
+    tn_clear_error(s);
 }
 
 /* ---- no memory ---- */
 
-TEST(without_memory_it_says_so)
+TEST_ON(without_memory_it_says_so, open_as(TN_FUSED, 1))
 {
-    tn_session *s = open_as(TN_FUSED, 1);
     model m = make(s);
     train(&m, true);
     FILE *f = fopen("/dev/null", "w");
@@ -566,7 +551,6 @@ TEST(without_memory_it_says_so)
     }
     assert_true(failures > 3);
     fclose(f);
-    tn_close(s);
 }
 
 RUN_TESTS(make_base, drop_base)

@@ -265,9 +265,8 @@ static void draw_tokens(uint32_t *random, int32_t *token, int32_t *next)
     }
 }
 
-TEST(a_gpt_trains_on_in_its_file)
+TEST_ON(a_gpt_trains_on_in_its_file, tn_open(.device = TN_CPU, .seed = 3, .threads = 2, .log = quiet))
 {
-    tn_session *s = tn_open(.device = TN_CPU, .seed = 3, .threads = 2, .log = quiet);
     struct gpt g;
     uint32_t random = 5;
     int32_t token[WINDOWS * CONTEXT], next[WINDOWS * CONTEXT];
@@ -318,7 +317,6 @@ TEST(a_gpt_trains_on_in_its_file)
     token[0] = -1;
     assert_int_equal(m.forward(m.m, (const float *)(const void *)token, b), 1);
     unload(&m);
-    assert_int_equal(tn_close(s), 0);
 }
 
 /* ---- random programs ---- */
@@ -436,10 +434,9 @@ static const char *said(tn_session *s)
     return text;
 }
 
-TEST(what_cannot_be_exported_is_an_error_that_says_why)
+TEST_ON(what_cannot_be_exported_is_an_error_that_says_why, tn_open(.device = TN_CPU, .seed = 1, .log = quiet))
 {
     float v[4] = {1, 2, 3, 4};
-    tn_session *s = tn_open(.device = TN_CPU, .seed = 1, .log = quiet);
     assert_int_equal(tn_export_end(s), TN_E_STATE);
     assert_non_null(strstr(said(s), "no export was begun"));
     assert_int_equal(tn_export_begin(s, in_base("no identifier.c")), TN_E_ARG);
@@ -531,7 +528,6 @@ TEST(what_cannot_be_exported_is_an_error_that_says_why)
     assert_int_equal(tn_export_input(x, "x"), 0);
     tn_step_end(s);
     assert_int_equal(tn_export_begin(s, in_base("left.c")), 0);
-    assert_int_equal(tn_close(s), 0);
 }
 
 static int begin(void **state)

@@ -273,11 +273,10 @@ TEST(a_step_can_be_captured_in_a_graph)
 }
 
 /* A long index is sorted, by two digits here: the kernels' text stands at the end, for all of them. */
-TEST(an_index_that_is_sorted)
+TEST_ON(an_index_that_is_sorted, tn_open(.device = TN_CUDA, .seed = 1, .log = log_keep))
 {
     enum { N = 600, ENTRIES = 300 };
     int32_t index[N];
-    tn_session *s = tn_open(.device = TN_CUDA, .seed = 1, .log = log_keep);
     assert_non_null(s);
     tn_embed *e = tn_embedding_new(s, "e", ENTRIES, 8);
     tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 0.1);
@@ -296,7 +295,6 @@ TEST(an_index_that_is_sorted)
     free(text);
     model m = build("model");
     unload(&m);
-    assert_int_equal(tn_close(s), 0);
 }
 
 /* ---- back into a session ---- */

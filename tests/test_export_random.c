@@ -133,8 +133,7 @@ static void make_model(net *m, uint64_t seed)
     m->squares = rng_below(&g, 4) == 0;
     int64_t h = m->h, w = m->w, c = m->c;
     if (m->tokens) m->table = tn_embedding_new(m->s, "table", CLASSES, c);
-    for (int i = 0; i < m->n; i++) {
-        layer *l = &m->layer[i];
+    TN_EACH(l, m->layer, m->n) {
         l->kind = m->tokens ? token[rng_below(&g, 10)] : image[rng_below(&g, 12)];
         l->how = (int)rng_below(&g, 4);
         if (l->kind == POOL && (h < 4 || w < 4)) l->kind = ACT;

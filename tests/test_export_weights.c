@@ -99,10 +99,9 @@ TEST(a_file_computes_what_its_session_does_with_rounded_weights)
     }
 }
 
-TEST(weights_that_cannot_be_rounded_are_an_error)
+TEST_ON(weights_that_cannot_be_rounded_are_an_error, tn_open(.device = TN_CPU, .seed = 5, .log = quiet))
 {
     float image[8] = {0};
-    tn_session *s = tn_open(.device = TN_CPU, .seed = 5, .log = quiet);
     tn_linear *fc = tn_linear_new(s, "fc", 8, 4);
     tn_optim *o = tn_adamw(s, tn_all_params(s));
     assert_int_equal(tn_export_begin(s, in_base("model.c"), .weights = (tn_export_weights)4), TN_E_ARG);
@@ -129,7 +128,6 @@ TEST(weights_that_cannot_be_rounded_are_an_error)
         if (!strstr(tn_error_text(s), words)) fail_msg("%s", tn_error_text(s));
         tn_clear_error(s);
     }
-    assert_int_equal(tn_close(s), 0);
 }
 
 /* ---- a microcontroller ---- */
@@ -169,10 +167,9 @@ static int right_in_file(tn_dataset *test, const model *m)
     return right;
 }
 
-TEST(digits_are_told_by_int8_as_by_f32)
+TEST_ON(digits_are_told_by_int8_as_by_f32, tn_open(.device = TN_CPU, .seed = 1, .threads = 2, .log = quiet))
 {
     static float blank[28 * 28];
-    tn_session *s = tn_open(.device = TN_CPU, .seed = 1, .threads = 2, .log = quiet);
     tn_dataset *train = tn_dataset_idx(s, "data/digits", TN_TRAIN),
                *test = tn_dataset_idx(s, "data/digits", TN_TEST);
     if (!train) skip();
@@ -205,7 +202,6 @@ TEST(digits_are_told_by_int8_as_by_f32)
                   100 * int8, 100.0 * right / (double)count);
     assert_true(f32 > 0.93);
     assert_true(fabs(int8 - f32) <= 0.005 && fabs((double)right / (double)count - f32) <= 0.005);
-    assert_int_equal(tn_close(s), 0);
 }
 
 /* model.c of the test before, with memory for all it needs. The stack is at most what all functions take, of

@@ -5,7 +5,7 @@
 
 /* ---- pointwise ---- */
 
-static int chain(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(chain)
 {
     tn_tensor *s = op2(TN_OP_mul, op2(TN_OP_add, in[0], in[1]), num(g, 2));
     root[0] = op2(TN_OP_sub, op1(TN_OP_sigmoid, op1(TN_OP_relu, s)), num(g, 1));
@@ -14,16 +14,15 @@ static int chain(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 
 TEST(pointwise_chain_is_one_kernel)
 {
-    rig_check(&(rig_case){2, {{TN_F32, 1, {100003}, -3, 3}, {TN_F32, 1, {100003}, -3, 3}}, chain, 1, 1e-6});
-    rig_check(&(rig_case){2, {{TN_F64, 2, {37, 11}, -3, 3}, {TN_F64, 2, {37, 11}, -3, 3}}, chain, 1, 1e-14});
-    rig_check(&(rig_case){2, {{TN_F16, 2, {37, 11}, -3, 3}, {TN_F16, 2, {37, 11}, -3, 3}}, chain, 1, 1e-3});
-    rig_check(&(rig_case){2, {{TN_F32, 1, {1}, -3, 3}, {TN_F32, 1, {1}, -3, 3}}, chain, 1, 1e-6});
-    rig_check(&(rig_case){2, {{TN_F32, 0, {0}, -3, 3}, {TN_F32, 0, {0}, -3, 3}}, chain, 1, 1e-6});
+    CHECK(chain, 1, 1e-6, {TN_F32, 1, {100003}, -3, 3}, {TN_F32, 1, {100003}, -3, 3});
+    CHECK(chain, 1, 1e-14, {TN_F64, 2, {37, 11}, -3, 3}, {TN_F64, 2, {37, 11}, -3, 3});
+    CHECK(chain, 1, 1e-3, {TN_F16, 2, {37, 11}, -3, 3}, {TN_F16, 2, {37, 11}, -3, 3});
+    CHECK(chain, 1, 1e-6, {TN_F32, 1, {1}, -3, 3}, {TN_F32, 1, {1}, -3, 3});
+    CHECK(chain, 1, 1e-6, {TN_F32, 0, {0}, -3, 3}, {TN_F32, 0, {0}, -3, 3});
 }
 
-static int siblings(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(siblings)
 {
-    (void)g;
     root[0] = op1(TN_OP_sin, in[0]);
     root[1] = op1(TN_OP_cos, in[0]);
     return 2;
@@ -31,9 +30,9 @@ static int siblings(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 
 TEST(siblings_share_their_reads)
 {
-    rig_check(&(rig_case){1, {{TN_F32, 2, {65, 129}, -9, 9}}, siblings, 1, 1e-6});
-    rig_check(&(rig_case){1, {{TN_F16, 2, {65, 129}, -9, 9}}, siblings, 1, 1e-3});
-    rig_check(&(rig_case){1, {{TN_F64, 2, {65, 129}, -9, 9}}, siblings, 1, 1e-12});
+    CHECK(siblings, 1, 1e-6, {TN_F32, 2, {65, 129}, -9, 9});
+    CHECK(siblings, 1, 1e-3, {TN_F16, 2, {65, 129}, -9, 9});
+    CHECK(siblings, 1, 1e-12, {TN_F64, 2, {65, 129}, -9, 9});
 }
 
 /* Small arguments have a shorter form: a loop takes it where all of its arguments allow it. Streams decide
@@ -44,14 +43,13 @@ TEST(large_arguments_take_the_long_way)
     for (int stream = 0; stream < 2; stream++) {
         rig_last_bytes = stream;
         for (unsigned i = 0; i < sizeof most / sizeof *most; i++)
-            rig_check(&(rig_case){1, {{TN_F32, 1, {5000}, -most[i], most[i]}}, siblings, 1, 1e-6});
+            CHECK(siblings, 1, 1e-6, {TN_F32, 1, {5000}, -most[i], most[i]});
     }
     rig_last_bytes = 0;
 }
 
-static int bias_rows(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(bias_rows)
 {
-    (void)g;
     tn_tensor *scale = op1(TN_OP_rsqrt, in[2]);
     root[0] = op1(TN_OP_relu, op2(TN_OP_add, op2(TN_OP_mul, in[0], scale), in[1]));
     return 1;
@@ -59,22 +57,14 @@ static int bias_rows(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 
 TEST(rows_of_a_broadcast)
 {
-    rig_check(&(rig_case){3,
-                          {{TN_F32, 2, {300, 32}, -3, 3}, {TN_F32, 1, {32}, -1, 1}, {TN_F32, 1, {32}, 1, 2}},
-                          bias_rows,
-                          1,
-                          1e-6});
-    rig_check(
-        &(rig_case){3,
-                    {{TN_F32, 3, {5, 3, 9001}, -3, 3}, {TN_F32, 1, {9001}, -1, 1}, {TN_F32, 2, {3, 1}, 1, 2}},
-                    bias_rows,
-                    1,
-                    1e-6});
+    CHECK(bias_rows, 1, 1e-6, {TN_F32, 2, {300, 32}, -3, 3}, {TN_F32, 1, {32}, -1, 1},
+          {TN_F32, 1, {32}, 1, 2});
+    CHECK(bias_rows, 1, 1e-6, {TN_F32, 3, {5, 3, 9001}, -3, 3}, {TN_F32, 1, {9001}, -1, 1},
+          {TN_F32, 2, {3, 1}, 1, 2});
 }
 
-static int views(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(views)
 {
-    (void)g;
     tn_tensor *x = in[0]; /* [6, 8, 10] */
     tn_tensor *p = tn_mk_permute(x, (int[]){2, 0, 1});
     tn_tensor *flip = tn_mk_slice1(tn_mk_slice1(x, 2, 9, -1, 10), 0, 0, 2, 3);
@@ -92,11 +82,11 @@ static int views(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 
 TEST(strided_operands)
 {
-    rig_check(&(rig_case){1, {{TN_F32, 3, {6, 8, 10}, -2, 2}}, views, 0, 1e-6});
-    rig_check(&(rig_case){1, {{TN_I32, 3, {6, 8, 10}, -20, 20}}, views, 0, 1e-6});
+    CHECK(views, 0, 1e-6, {TN_F32, 3, {6, 8, 10}, -2, 2});
+    CHECK(views, 0, 1e-6, {TN_I32, 3, {6, 8, 10}, -20, 20});
 }
 
-static int mixed_types(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(mixed_types)
 {
     tn_tensor *less = op2(TN_OP_lt, in[0], num(g, 0.5));
     root[0] = tn_mk3(TN_OP_where, less, in[1], num(g, 7));
@@ -111,17 +101,12 @@ static int mixed_types(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 
 TEST(types_mix_in_one_kernel)
 {
-    rig_check(
-        &(rig_case){3,
-                    {{TN_F32, 1, {1001}, -3, 3}, {TN_I32, 1, {1001}, -100, 100}, {TN_BOOL, 1, {1001}, 0, 1}},
-                    mixed_types,
-                    1,
-                    1e-6});
+    CHECK(mixed_types, 1, 1e-6, {TN_F32, 1, {1001}, -3, 3}, {TN_I32, 1, {1001}, -100, 100},
+          {TN_BOOL, 1, {1001}, 0, 1});
 }
 
-static int crosswise(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(crosswise)
 {
-    (void)g;
     root[0] = op2(TN_OP_add, tn_mk_swap(in[0], 0, 1), in[1]);
     root[1] = tn_mk_contiguous(tn_mk_swap(tn_mk_slice1(in[0], 0, 1, 2, in[0]->shape[0] / 2), 0, 1));
     return 2;
@@ -129,15 +114,12 @@ static int crosswise(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 
 TEST(transposed_operands_are_read_in_blocks)
 {
-    rig_check(
-        &(rig_case){2, {{TN_F32, 2, {70, 131}, -1, 1}, {TN_F32, 2, {131, 70}, -1, 1}}, crosswise, 0, 1e-7});
-    rig_check(
-        &(rig_case){2, {{TN_BF16, 2, {64, 8}, -1, 1}, {TN_BF16, 2, {8, 64}, -1, 1}}, crosswise, 0, 1e-2});
-    rig_check(
-        &(rig_case){2, {{TN_I64, 2, {9, 1000}, -99, 99}, {TN_I64, 2, {1000, 9}, -99, 99}}, crosswise, 0, 0});
+    CHECK(crosswise, 0, 1e-7, {TN_F32, 2, {70, 131}, -1, 1}, {TN_F32, 2, {131, 70}, -1, 1});
+    CHECK(crosswise, 0, 1e-2, {TN_BF16, 2, {64, 8}, -1, 1}, {TN_BF16, 2, {8, 64}, -1, 1});
+    CHECK(crosswise, 0, 0, {TN_I64, 2, {9, 1000}, -99, 99}, {TN_I64, 2, {1000, 9}, -99, 99});
 }
 
-static int past_the_caches(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(past_the_caches)
 {
     root[0] = op2(TN_OP_add, in[0], num(g, 1));
     root[1] = softmax(g, in[0], 1);
@@ -156,30 +138,23 @@ TEST(streamed_results_are_the_same)
     static const int64_t width[] = {64, 100, 256, 777, 3000};
     rig_last_bytes = 1;
     for (int i = 0; i < 5; i++)
-        rig_check(&(rig_case){2,
-                              {{TN_F32, 2, {37, width[i]}, -5, 5}, {TN_F32, 1, {width[i]}, -5, 5}},
-                              past_the_caches,
-                              0,
-                              2e-6});
-    rig_check(
-        &(rig_case){2, {{TN_F16, 2, {37, 333}, -5, 5}, {TN_F16, 1, {333}, -5, 5}}, past_the_caches, 0, 2e-3});
+        CHECK(past_the_caches, 0, 2e-6, {TN_F32, 2, {37, width[i]}, -5, 5}, {TN_F32, 1, {width[i]}, -5, 5});
+    CHECK(past_the_caches, 0, 2e-3, {TN_F16, 2, {37, 333}, -5, 5}, {TN_F16, 1, {333}, -5, 5});
     rig_last_bytes = 0;
 }
 
 /* ---- indices ---- */
 
-static int embed(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(embed)
 {
-    (void)g;
     root[0] = op2(TN_OP_add, tn_mk_index_select(in[0], 0, in[1]), in[2]);
     root[1] = tn_mk_index_select(in[2], 1, in[3]);
     root[2] = tn_mk_gather(in[2], 0, in[4]);
     return 3;
 }
 
-static int scatter(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(scatter)
 {
-    (void)g;
     root[0] = tn_mk_index_add(in[0], 0, in[1], 2, (int64_t[]){50, 24});
     root[1] = tn_mk_index_add(in[0], 1, in[2], 2, (int64_t[]){90, 7});
     root[2] = tn_mk_scatter_add(in[0], 0, in[3], 2, (int64_t[]){13, 30});
@@ -189,24 +164,11 @@ static int scatter(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 
 TEST(gathers_and_scatters)
 {
-    rig_check(&(rig_case){5,
-                          {{TN_F32, 2, {50, 24}, -1, 1},
-                           {TN_I64, 1, {90}, 0, 50},
-                           {TN_F32, 2, {90, 24}, -1, 1},
-                           {TN_I32, 1, {11}, 0, 24},
-                           {TN_I64, 2, {5, 20}, 0, 90}},
-                          embed,
-                          0,
-                          1e-6});
+    CHECK(embed, 0, 1e-6, {TN_F32, 2, {50, 24}, -1, 1}, {TN_I64, 1, {90}, 0, 50},
+          {TN_F32, 2, {90, 24}, -1, 1}, {TN_I32, 1, {11}, 0, 24}, {TN_I64, 2, {5, 20}, 0, 90});
     for (int i = 0; i < 2; i++)
-        rig_check(&(rig_case){4,
-                              {{i ? TN_BF16 : TN_F32, 2, {90, 24}, -1, 1},
-                               {TN_I64, 1, {90}, 0, 50},
-                               {TN_I32, 1, {24}, 0, 7},
-                               {TN_I64, 2, {90, 24}, 0, 13}},
-                              scatter,
-                              0,
-                              i ? 1e-2 : 1e-6});
+        CHECK(scatter, 0, i ? 1e-2 : 1e-6, {i ? TN_BF16 : TN_F32, 2, {90, 24}, -1, 1},
+              {TN_I64, 1, {90}, 0, 50}, {TN_I32, 1, {24}, 0, 7}, {TN_I64, 2, {90, 24}, 0, 13});
 }
 
 TEST(a_bad_index_is_reported)
@@ -232,9 +194,8 @@ TEST(a_bad_index_is_reported)
     }
 }
 
-static int scans(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(scans)
 {
-    (void)g;
     for (int i = 0; i < 3; i++) root[i] = tn_mk_scan(TN_OP_cumsum, in[0], i, i == 1);
     root[3] = tn_mk_scan(TN_OP_cumsum, tn_mk_permute(in[0], (int[]){2, 1, 0}), 1, true);
     return 4;
@@ -242,8 +203,8 @@ static int scans(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 
 TEST(cumsum_along_every_axis)
 {
-    rig_check(&(rig_case){1, {{TN_F32, 3, {7, 9, 300}, -1, 1}}, scans, 4, 1e-6});
-    rig_check(&(rig_case){1, {{TN_I32, 3, {7, 9, 5}, -10, 10}}, scans, 0, 0});
+    CHECK(scans, 4, 1e-6, {TN_F32, 3, {7, 9, 300}, -1, 1});
+    CHECK(scans, 0, 0, {TN_I32, 3, {7, 9, 5}, -10, 10});
 }
 
 /* ---- windows ---- */
@@ -259,9 +220,8 @@ static tn_pool_attr pool_attr(int64_t h, int64_t w, int64_t kh, int64_t kw, int6
 
 static tn_pool_attr pools;
 
-static int pool(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(pool)
 {
-    (void)g;
     root[0] = tn_mk_pool(TN_OP_pool_max, in[0], NULL, &pools);
     tn_tensor *at = root[1] = tn_mk_pool(TN_OP_pool_argmax, in[0], NULL, &pools);
     root[2] = tn_mk_pool(TN_OP_pool_sum, in[0], NULL, &pools);
@@ -277,21 +237,21 @@ TEST(pooling_of_every_geometry)
     for (int c = 0; c < 4; c++) {
         rig_leaf x = {TN_F32, 4, {2, 12, 14, channels[c]}, -2, 3};
         pools = pool_attr(12, 14, 2, 2, 2, 0, false);
-        rig_check(&(rig_case){1, {x}, pool, 0, 1e-6});
+        CHECK(pool, 0, 1e-6, x);
         pools = pool_attr(12, 14, 3, 3, 1, 1, false);
-        rig_check(&(rig_case){1, {x}, pool, 0, 1e-6});
+        CHECK(pool, 0, 1e-6, x);
         pools = pool_attr(12, 14, 3, 5, 2, 1, true);
-        rig_check(&(rig_case){1, {x}, pool, 0, 1e-6});
+        CHECK(pool, 0, 1e-6, x);
         pools = pool_attr(12, 14, 2, 3, 4, 0, false);
-        rig_check(&(rig_case){1, {x}, pool, 0, 1e-6});
+        CHECK(pool, 0, 1e-6, x);
     }
     pools = pool_attr(6, 2000, 3, 3, 2, 1, false);
-    rig_check(&(rig_case){1, {{TN_F16, 4, {1, 6, 2000, 9}, -2, 3}}, pool, 0, 1e-2});
+    CHECK(pool, 0, 1e-2, {TN_F16, 4, {1, 6, 2000, 9}, -2, 3});
 }
 
 /* ---- copies ---- */
 
-static int joins(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(joins)
 {
     tn_tensor *t = tn_mk_permute(in[0], (int[]){1, 0, 2});
     root[0] = tn_mk_pad(in[0], num(g, -1.5), (int64_t[]){1, 0, 2}, (int64_t[]){0, 2, 3});
@@ -307,8 +267,8 @@ static int joins(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 
 TEST(pad_and_concat)
 {
-    rig_check(&(rig_case){1, {{TN_F32, 3, {4, 5, 6}, -1, 1}}, joins, 0, 0});
-    rig_check(&(rig_case){1, {{TN_BF16, 3, {4, 5, 6}, -1, 1}}, joins, 0, 0});
+    CHECK(joins, 0, 0, {TN_F32, 3, {4, 5, 6}, -1, 1});
+    CHECK(joins, 0, 0, {TN_BF16, 3, {4, 5, 6}, -1, 1});
 }
 
 /* A part of x: some of each axis' places, forwards or backwards, and perhaps computed on. */
@@ -322,7 +282,7 @@ static tn_tensor *some_of(tn_tensor *x, int axis, int64_t most)
 }
 
 /* Joined, surrounded, looked at in part, read: each along axes drawn anew. */
-static int borders(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(borders)
 {
     for (int k = 0; k < 6; k++) {
         tn_tensor *part[5], *x = in[k & 1];
@@ -347,19 +307,14 @@ TEST(borders_cut_loops_anywhere)
     static const tn_dtype type[] = {TN_F32, TN_U8, TN_BF16, TN_I64};
     for (int i = 0; i < 4; i++) {
         const int64_t last[] = {3, 17, 300, 5000};
-        rig_check(
-            &(rig_case){2,
-                        {{type[i], 3, {4, 5, last[i]}, -3, 3}, {type[i], 3, {2, 3, last[3 - i]}, -3, 3}},
-                        borders,
-                        0,
-                        0});
+        CHECK(borders, 0, 0, {type[i], 3, {4, 5, last[i]}, -3, 3}, {type[i], 3, {2, 3, last[3 - i]}, -3, 3});
     }
 }
 
 /* Thirty parts of each kind, some of them computed on, along an axis outside of the loop's or the loop's own.
  */
 static int join_axis;
-static int joins_thirty(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(joins_thirty)
 {
     tn_tensor *part[30];
     for (int i = 0; i < 30; i++) {
@@ -387,9 +342,8 @@ TEST(each_of_many_parts_has_its_own_loop)
 
 /* ---- library steps ---- */
 
-static int products(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(products)
 {
-    (void)g;
     tn_tensor *x = in[0], *w = in[1]; /* [3, 5, 16], [8, 16] */
     root[0] = tn_mk_matmul(x, tn_mk_swap(w, 0, 1), in[2]);
     root[1] = tn_mk_matmul(tn_mk_swap(x, 1, 2), x, NULL);
@@ -400,17 +354,13 @@ static int products(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 
 TEST(matrix_products_take_strides)
 {
-    rig_check(
-        &(rig_case){3,
-                    {{TN_F32, 3, {3, 5, 16}, -1, 1}, {TN_F32, 2, {8, 16}, -1, 1}, {TN_F32, 1, {8}, -1, 1}},
-                    products,
-                    0,
-                    2e-6});
+    CHECK(products, 0, 2e-6, {TN_F32, 3, {3, 5, 16}, -1, 1}, {TN_F32, 2, {8, 16}, -1, 1},
+          {TN_F32, 1, {8}, -1, 1});
 }
 
 /* ---- random numbers ---- */
 
-static int dropout(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(dropout)
 {
     tn_tensor *p = tn_mk_typed(g, TN_OP_scalar, (tn_number){0.3, 0, false}, TN_F32);
     tn_tensor *keep = tn_mk_random(g, TN_OP_bernoulli, TN_BOOL, in[0]->ndim, in[0]->shape, p);
@@ -424,7 +374,7 @@ static int dropout(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 }
 
 /* Bits are made with each piece of a row, or of a stream, where rows begin at a block of four. */
-static int dropout_by_pieces(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(dropout_by_pieces)
 {
     tn_tensor *x = in[0], *p = tn_mk_typed(g, TN_OP_scalar, (tn_number){0.3, 0, false}, TN_F32);
     tn_tensor *keep = tn_mk_cast(tn_mk_random(g, TN_OP_bernoulli, TN_BOOL, x->ndim, x->shape, p), TN_F32);
@@ -437,7 +387,7 @@ static int dropout_by_pieces(tn_graph *g, tn_tensor *const *in, tn_tensor **root
     return 3;
 }
 
-static int dropout_alone(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(dropout_alone)
 {
     tn_tensor *x = in[0], *p = tn_mk_typed(g, TN_OP_scalar, (tn_number){0.3, 0, false}, TN_F32);
     tn_tensor *keep = tn_mk_cast(tn_mk_random(g, TN_OP_bernoulli, TN_BOOL, x->ndim, x->shape, p), TN_F32);
@@ -446,7 +396,7 @@ static int dropout_alone(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 }
 
 /* Dropout of column sums, and columns dropped from all rows at once. */
-static int dropout_of_columns(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(dropout_of_columns)
 {
     tn_tensor *x = in[0], *p = tn_mk_typed(g, TN_OP_scalar, (tn_number){0.4, 0, false}, TN_F32);
     int64_t shape[] = {1, x->shape[1]};
@@ -460,15 +410,14 @@ static int dropout_of_columns(tn_graph *g, tn_tensor *const *in, tn_tensor **roo
 
 TEST(random_columns)
 {
-    rig_check(&(rig_case){1, {{TN_F32, 2, {33, 3}, -1, 1}}, dropout_of_columns, 0, 1e-6});
-    rig_check(&(rig_case){1, {{TN_F32, 2, {50, 700}, -1, 1}}, dropout_of_columns, 0, 1e-6});
-    rig_check(&(rig_case){1, {{TN_F32, 2, {5000, 70}, -1, 1}}, dropout_of_columns, 0, 2e-6});
+    CHECK(dropout_of_columns, 0, 1e-6, {TN_F32, 2, {33, 3}, -1, 1});
+    CHECK(dropout_of_columns, 0, 1e-6, {TN_F32, 2, {50, 700}, -1, 1});
+    CHECK(dropout_of_columns, 0, 2e-6, {TN_F32, 2, {5000, 70}, -1, 1});
 }
 
 /* Rows picked by an index that is the same for all columns, of which columns keep what they sum with. */
-static int columns_of_picked_rows(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(columns_of_picked_rows)
 {
-    (void)g;
     tn_tensor *row = tn_mk_index_select(in[0], 0, in[1]), *w = in[2];
     tn_tensor *sum = tn_mk_reduce(TN_OP_reduce_sum, op2(TN_OP_mul, w, back(op1(TN_OP_sin, row), w)), 1);
     root[0] = op1(TN_OP_sin, row);
@@ -479,32 +428,28 @@ static int columns_of_picked_rows(tn_graph *g, tn_tensor *const *in, tn_tensor *
 TEST(picked_rows_in_columns)
 {
     for (int64_t c = 5; c < 1000; c += 700)
-        rig_check(
-            &(rig_case){3,
-                        {{TN_F32, 2, {8, c}, -1, 1}, {TN_I32, 1, {10}, 0, 8}, {TN_F32, 3, {4, 10, c}, -1, 1}},
-                        columns_of_picked_rows,
-                        0,
-                        1e-6});
+        CHECK(columns_of_picked_rows, 0, 1e-6, {TN_F32, 2, {8, c}, -1, 1}, {TN_I32, 1, {10}, 0, 8},
+              {TN_F32, 3, {4, 10, c}, -1, 1});
 }
 
 TEST(random_numbers_do_not_depend_on_the_schedule)
 {
-    rig_check(&(rig_case){1, {{TN_F32, 2, {70, 33}, -1, 1}}, dropout, 0, 2e-6});
-    rig_check(&(rig_case){1, {{TN_F32, 2, {5, 3001}, -1, 1}}, dropout, 0, 2e-6});
-    rig_check(&(rig_case){1, {{TN_F32, 1, {5003}, -1, 1}}, dropout, 0, 1e-5});
-    rig_check(&(rig_case){1, {{TN_F32, 3, {2, 1000, 70}, -1, 1}}, dropout, 0, 2e-6});
+    CHECK(dropout, 0, 2e-6, {TN_F32, 2, {70, 33}, -1, 1});
+    CHECK(dropout, 0, 2e-6, {TN_F32, 2, {5, 3001}, -1, 1});
+    CHECK(dropout, 0, 1e-5, {TN_F32, 1, {5003}, -1, 1});
+    CHECK(dropout, 0, 2e-6, {TN_F32, 3, {2, 1000, 70}, -1, 1});
     static const int64_t width[] = {20, 64, 72, 96, 101, 1000, 1024, 1064};
     for (size_t i = 0; i < 2 * (sizeof width / sizeof *width); i++) {
         rig_last_bytes = i % 2 ? 4096 : 0; /* written past the caches */
-        rig_check(&(rig_case){1, {{TN_F32, 2, {30, width[i / 2]}, -1, 1}}, dropout_by_pieces, 0, 1e-6});
-        rig_check(&(rig_case){1, {{TN_F32, 2, {30, width[i / 2]}, -1, 1}}, dropout_alone, 0, 0});
+        CHECK(dropout_by_pieces, 0, 1e-6, {TN_F32, 2, {30, width[i / 2]}, -1, 1});
+        CHECK(dropout_alone, 0, 0, {TN_F32, 2, {30, width[i / 2]}, -1, 1});
     }
     rig_last_bytes = 0;
 }
 
 /* ---- other ---- */
 
-static int empties(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(empties)
 {
     root[0] = op2(TN_OP_add, in[0], num(g, 1));
     root[1] = tn_mk_reduce(TN_OP_reduce_sum, in[0], 1);
@@ -515,11 +460,11 @@ static int empties(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 
 TEST(tensors_without_elements)
 {
-    rig_check(&(rig_case){1, {{TN_F32, 2, {0, 5}, 0, 1}}, empties, 0, 0});
-    rig_check(&(rig_case){1, {{TN_F32, 2, {5, 0}, 0, 1}}, empties, 0, 0});
+    CHECK(empties, 0, 0, {TN_F32, 2, {0, 5}, 0, 1});
+    CHECK(empties, 0, 0, {TN_F32, 2, {5, 0}, 0, 1});
 }
 
-static int positions(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(positions)
 {
     const int64_t *shape = in[0]->shape;
     tn_tensor *row = tn_mk_iota(g, 0, 2, shape, TN_I64), *col = tn_mk_iota(g, 1, 2, shape, TN_I64);
@@ -529,9 +474,6 @@ static int positions(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 2;
 }
 
-TEST(positions_are_computed)
-{
-    rig_check(&(rig_case){1, {{TN_F32, 2, {70, 90}, -1, 1}}, positions, 0, 1e-6});
-}
+TEST(positions_are_computed) { CHECK(positions, 0, 1e-6, {TN_F32, 2, {70, 90}, -1, 1}); }
 
 RUN_TESTS(NULL, NULL)

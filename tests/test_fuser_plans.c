@@ -8,14 +8,14 @@
 
 static tn_tensor *num(tn_graph *g, double v) { return tn_mk_num(g, v); }
 
-static int gelu(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(gelu)
 {
     tn_tensor *x = in[0], *e = tn_mk1(TN_OP_erf, tn_mk2(TN_OP_mul, x, num(g, 0.70710678118654752)));
     root[0] = tn_mk2(TN_OP_mul, tn_mk2(TN_OP_mul, x, num(g, 0.5)), tn_mk2(TN_OP_add, e, num(g, 1)));
     return 1;
 }
 
-static int norm(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(norm)
 {
     tn_tensor *x = in[0], *m = tn_mk_reduce(TN_OP_reduce_sum, x, 2);
     tn_tensor *d = tn_mk2(TN_OP_sub, x, tn_mk_expand(tn_mk2(TN_OP_mul, m, num(g, 1.0 / 48)), 2, x->shape));
@@ -24,9 +24,8 @@ static int norm(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 2;
 }
 
-TEST(a_new_batch_compiles_nothing)
+TEST_ON(a_new_batch_compiles_nothing, rig_open(TN_CPU))
 {
-    tn_session *s = rig_open(TN_CPU);
     for (int c = 0; c < 2; c++) {
         rig_case a = {2, {{TN_F32, 2, {4000, 48}, -1, 1}, {TN_F32, 1, {48}, -1, 1}}, c ? norm : gelu, 0, 0},
                  b = a;
@@ -45,12 +44,10 @@ TEST(a_new_batch_compiles_nothing)
         tn_plan_free(q);
         tn_plan_free(again);
     }
-    tn_close(s);
 }
 
-static int sum_of_two(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(sum_of_two)
 {
-    (void)g;
     root[0] = tn_mk2(TN_OP_add, in[0], in[1]);
     return 1;
 }
@@ -83,7 +80,7 @@ TEST(what_no_cache_keeps_is_written_past_it)
     tn_close(s);
 }
 
-static int cuts(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(cuts)
 {
     tn_tensor *x = in[0], *e = tn_mk1(TN_OP_exp, x);
     root[0] = tn_mk1(TN_OP_neg, tn_mk_slice1(e, 1, 1, 1, 3)); /* sliced */
@@ -95,9 +92,8 @@ static int cuts(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 3;
 }
 
-TEST(cuts_have_reasons_and_dead_nodes_do_not_run)
+TEST_ON(cuts_have_reasons_and_dead_nodes_do_not_run, rig_open(TN_CPU))
 {
-    tn_session *s = rig_open(TN_CPU);
     rig_case c = {1, {{TN_F32, 2, {3000, 48}, -1, 1}}, cuts, 0, 0};
     tn_plan *p = rig_plan(s, &c);
     bool sliced = false, split = false;
@@ -116,8 +112,7 @@ TEST(cuts_have_reasons_and_dead_nodes_do_not_run)
         assert_true(p->step[i].bytes > 0);
     }
     tn_plan_free(p);
-    rig_check(&(rig_case){1, {{TN_F32, 2, {3000, 48}, -1, 1}}, cuts, 0, 1e-6});
-    tn_close(s);
+    CHECK(cuts, 0, 1e-6, {TN_F32, 2, {3000, 48}, -1, 1});
 }
 
 /* ---- assignment ---- */
@@ -220,9 +215,8 @@ TEST(assignments_read_before_they_write)
 
 /* ---- failing allocations ---- */
 
-TEST(every_failing_allocation_is_an_error)
+TEST_ON(every_failing_allocation_is_an_error, rig_open(TN_CPU))
 {
-    tn_session *s = rig_open(TN_CPU);
     rig_case c = {1, {{TN_F32, 2, {3000, 48}, -1, 1}}, cuts, 0, 0};
     rig_segment r;
     rig_record(s, &c, &r);
@@ -243,7 +237,6 @@ TEST(every_failing_allocation_is_an_error)
         failed++;
     }
     assert_true(failed > 5);
-    tn_close(s);
 }
 
 /* ---- results in the place of operands ---- */
@@ -263,41 +256,38 @@ static int between_sums(tn_tensor **root, tn_tensor *middle)
     return 1;
 }
 
-static int same_points(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(same_points)
 {
     tn_tensor *x = running_sum(in[0]);
     return between_sums(root, tn_mk2(TN_OP_mul, tn_mk1(TN_OP_tanh, x), num(g, 2)));
 }
 
-static int same_points_of_rows(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(same_points_of_rows)
 {
     tn_tensor *x = running_sum(in[0]), *most = tn_mk_reduce(TN_OP_reduce_max, x, 2);
-    (void)g;
     return between_sums(root, tn_mk2(TN_OP_sub, x, tn_mk_expand(most, 2, x->shape)));
 }
 
-static int crosswise(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(crosswise)
 {
     tn_tensor *x = running_sum(in[0]);
-    (void)g;
     return between_sums(root, tn_mk2(TN_OP_sub, x, tn_mk_swap(x, 0, 1)));
 }
 
-static int another_row(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(another_row)
 {
     tn_tensor *x = running_sum(in[0]), *first = tn_mk_slice1(x, 0, 0, 1, 1);
-    (void)g;
     return between_sums(root, tn_mk2(TN_OP_sub, x, tn_mk_expand(first, 2, x->shape)));
 }
 
-static int shifted(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(shifted)
 {
     const int64_t before[2] = {0, 1}, after[2] = {0, 0};
     tn_tensor *x = running_sum(in[0]), *most = tn_mk_slice1(x, 1, 0, 1, x->shape[1] - 1);
     return between_sums(root, tn_mk2(TN_OP_sub, x, tn_mk_pad(most, num(g, 0), before, after)));
 }
 
-static int read_later(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(read_later)
 {
     tn_tensor *x = running_sum(in[0]);
     between_sums(root, tn_mk2(TN_OP_mul, x, num(g, 2)));

@@ -5,19 +5,19 @@
 
 /* ---- rows ---- */
 
-static int softmax_last(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(softmax_last)
 {
     root[0] = softmax(g, in[0], in[0]->ndim - 1);
     return 1;
 }
 
-static int softmax_first(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(softmax_first)
 {
     root[0] = softmax(g, in[0], 0);
     return 1;
 }
 
-static int softmax_middle(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(softmax_middle)
 {
     root[0] = softmax(g, in[0], 1);
     return 1;
@@ -27,21 +27,21 @@ TEST(softmax_is_one_kernel)
 {
     static const int64_t width[] = {1, 2, 7, 10, 31, 32, 33, 64, 100, 1000, 4097, 20000};
     for (size_t i = 0; i < sizeof width / sizeof *width; i++)
-        rig_check(&(rig_case){1, {{TN_F32, 2, {33, width[i]}, -5, 5}}, softmax_last, 1, 2e-6});
+        CHECK(softmax_last, 1, 2e-6, {TN_F32, 2, {33, width[i]}, -5, 5});
     /* rows that lie within what the short form of exp serves, rows that do not, and both */
-    rig_check(&(rig_case){1, {{TN_F32, 2, {33, 1000}, -40, 40}}, softmax_last, 1, 2e-6});
-    rig_check(&(rig_case){1, {{TN_F32, 2, {33, 1000}, -200, 200}}, softmax_last, 1, 2e-6});
-    rig_check(&(rig_case){1, {{TN_F32, 2, {99, 300}, -43.7, 43.7}}, softmax_last, 1, 2e-6});
-    rig_check(&(rig_case){1, {{TN_BF16, 2, {9, 50}, -5, 5}}, softmax_last, 1, 1e-2});
-    rig_check(&(rig_case){1, {{TN_BF16, 2, {9, 500}, -5, 5}}, softmax_last, 1, 1e-2});
-    rig_check(&(rig_case){1, {{TN_F64, 3, {3, 4, 70}, -5, 5}}, softmax_last, 1, 1e-14});
-    rig_check(&(rig_case){1, {{TN_F32, 3, {5, 17, 300}, -5, 5}}, softmax_middle, 1, 2e-6});
-    rig_check(&(rig_case){1, {{TN_F32, 2, {50, 600}, -5, 5}}, softmax_first, 1, 2e-6});
-    rig_check(&(rig_case){1, {{TN_F32, 1, {513}, -5, 5}}, softmax_last, 1, 2e-6});
+    CHECK(softmax_last, 1, 2e-6, {TN_F32, 2, {33, 1000}, -40, 40});
+    CHECK(softmax_last, 1, 2e-6, {TN_F32, 2, {33, 1000}, -200, 200});
+    CHECK(softmax_last, 1, 2e-6, {TN_F32, 2, {99, 300}, -43.7, 43.7});
+    CHECK(softmax_last, 1, 1e-2, {TN_BF16, 2, {9, 50}, -5, 5});
+    CHECK(softmax_last, 1, 1e-2, {TN_BF16, 2, {9, 500}, -5, 5});
+    CHECK(softmax_last, 1, 1e-14, {TN_F64, 3, {3, 4, 70}, -5, 5});
+    CHECK(softmax_middle, 1, 2e-6, {TN_F32, 3, {5, 17, 300}, -5, 5});
+    CHECK(softmax_first, 1, 2e-6, {TN_F32, 2, {50, 600}, -5, 5});
+    CHECK(softmax_last, 1, 2e-6, {TN_F32, 1, {513}, -5, 5});
 }
 
 /* layer_norm over the last axis, then gelu; statistics and the normed value are outputs too */
-static int norm_gelu(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(norm_gelu)
 {
     tn_tensor *x = in[0];
     uint32_t last = 1u << (x->ndim - 1);
@@ -60,23 +60,14 @@ TEST(norm_and_activation_are_one_kernel)
 {
     static const int64_t width[] = {6, 48, 768, 1021, 9000};
     for (size_t i = 0; i < sizeof width / sizeof *width; i++)
-        rig_check(&(rig_case){3,
-                              {{TN_F32, 2, {19, width[i]}, -2, 3},
-                               {TN_F32, 1, {width[i]}, 0.5, 1.5},
-                               {TN_F32, 1, {width[i]}, -1, 1}},
-                              norm_gelu,
-                              1,
-                              4e-6});
-    rig_check(
-        &(rig_case){3,
-                    {{TN_F32, 3, {4, 5, 96}, -2, 3}, {TN_F32, 1, {96}, 0.5, 1.5}, {TN_F32, 1, {96}, -1, 1}},
-                    norm_gelu,
-                    1,
-                    4e-6});
+        CHECK(norm_gelu, 1, 4e-6, {TN_F32, 2, {19, width[i]}, -2, 3}, {TN_F32, 1, {width[i]}, 0.5, 1.5},
+              {TN_F32, 1, {width[i]}, -1, 1});
+    CHECK(norm_gelu, 1, 4e-6, {TN_F32, 3, {4, 5, 96}, -2, 3}, {TN_F32, 1, {96}, 0.5, 1.5},
+          {TN_F32, 1, {96}, -1, 1});
 }
 
 /* groups of channels: reduce two axes that are not neighbours, reshape inside the kernel */
-static int group_norm(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(group_norm)
 {
     tn_tensor *x = in[0]; /* [n, h, w, c] */
     int64_t n = x->shape[0], hw = x->shape[1] * x->shape[2], c = x->shape[3];
@@ -91,10 +82,7 @@ static int group_norm(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 2;
 }
 
-static int group_norm_and_channels(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
-{
-    return 2 + group_norm(g, in, root);
-}
+GRAPH(group_norm_and_channels) { return 2 + group_norm(g, in, root); }
 
 /* Whatever a group has of channels, sums of groups and of single channels are had in the same pass: groups
  * that are shorter than a vector, no multiple of one, longer. */
@@ -104,38 +92,29 @@ TEST(group_norm_reshapes_inside_one_kernel)
     for (size_t i = 0; i < sizeof channels / sizeof *channels; i++) {
         const int64_t c = channels[i];
         for (int k = 0; k < 2; k++)
-            rig_check(&(rig_case){2,
-                                  {{TN_F32, 4, {3, 5, 7 + c % 5, c}, -2, 3}, {TN_F32, 1, {c}, 0.5, 1.5}},
-                                  k ? group_norm_and_channels : group_norm,
-                                  1,
-                                  4e-6});
+            CHECK(k ? group_norm_and_channels : group_norm, 1, 4e-6, {TN_F32, 4, {3, 5, 7 + c % 5, c}, -2, 3},
+                  {TN_F32, 1, {c}, 0.5, 1.5});
     }
 }
 
 /* What is known of groups, over windows: read for each column, not walked for each group. */
-static int group_windows(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(group_windows)
 {
     tn_tensor *d = op2(TN_OP_mul, op2(TN_OP_sub, in[0], in[1]), in[2]); /* [n, h, 2, w, 2, groups, c] */
     root[0] = tn_mk_reduce(TN_OP_reduce_max, d, 4 | 16);
     root[1] = op2(TN_OP_sub, d, back(root[0], d));
-    (void)g;
     return 2;
 }
 
 TEST(windows_read_what_is_known_of_groups_for_each_column)
 {
     for (int c = 3; c < 6; c++)
-        rig_check(&(rig_case){3,
-                              {{TN_F32, 7, {2, 3, 2, 5, 2, 7, c}, -2, 3},
-                               {TN_F32, 7, {2, 1, 1, 1, 1, 7, 1}, -1, 1},
-                               {TN_F32, 7, {2, 1, 1, 1, 1, 7, 1}, 0.5, 1}},
-                              group_windows,
-                              1,
-                              4e-6});
+        CHECK(group_windows, 1, 4e-6, {TN_F32, 7, {2, 3, 2, 5, 2, 7, c}, -2, 3},
+              {TN_F32, 7, {2, 1, 1, 1, 1, 7, 1}, -1, 1}, {TN_F32, 7, {2, 1, 1, 1, 1, 7, 1}, 0.5, 1});
 }
 
 /* gradients of layer_norm: dx by rows, those of weight and bias by columns, nothing full-size in between */
-static int norm_backward(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(norm_backward)
 {
     tn_tensor *x = in[0], *gy = in[1], *w = in[2], *m = in[3], *r = in[4];
     tn_tensor *xhat = op2(TN_OP_mul, op2(TN_OP_sub, x, m), r), *gw = op2(TN_OP_mul, gy, w);
@@ -151,21 +130,15 @@ TEST(norm_backward_adds_up_its_columns_as_it_walks_the_rows)
 {
     for (int i = 0; i < 2; i++) {
         int64_t n = i ? 3000 : 50, c = i ? 200 : 36;
-        rig_check(&(rig_case){5,
-                              {{TN_F32, 2, {n, c}, -2, 3},
-                               {TN_F32, 2, {n, c}, -1, 1},
-                               {TN_F32, 1, {c}, 0.5, 1.5},
-                               {TN_F32, 2, {n, 1}, -1, 1},
-                               {TN_F32, 2, {n, 1}, 0.5, 1}},
-                              norm_backward,
-                              i ? 1 : 2, /* few rows are walked twice */
-                              4e-6});
+        CHECK(norm_backward, i ? 1 : 2, /* few rows are walked twice */
+              4e-6, {TN_F32, 2, {n, c}, -2, 3}, {TN_F32, 2, {n, c}, -1, 1}, {TN_F32, 1, {c}, 0.5, 1.5},
+              {TN_F32, 2, {n, 1}, -1, 1}, {TN_F32, 2, {n, 1}, 0.5, 1});
     }
 }
 
 /* Softmax of rows, the mean over the rows of what they come to, and sums of columns: the last two are
  * finished by a loop each. And a group that only adds up over its rows is a kernel too. */
-static int rows_and_their_sums(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(rows_and_their_sums)
 {
     tn_tensor *x = in[0];
     tn_tensor *e = op1(TN_OP_exp, op2(TN_OP_sub, x, back(tn_mk_reduce(TN_OP_reduce_max, x, 2), x)));
@@ -177,7 +150,7 @@ static int rows_and_their_sums(tn_graph *g, tn_tensor *const *in, tn_tensor **ro
     return 3;
 }
 
-static int rows_that_only_add_up(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(rows_that_only_add_up)
 {
     tn_tensor *row = tn_mk_reduce(TN_OP_reduce_max, in[0], 2);
     root[0] = op2(TN_OP_mul, tn_mk_reduce(TN_OP_reduce_sum, op1(TN_OP_exp, row), 1), num(g, 0.5));
@@ -185,7 +158,7 @@ static int rows_that_only_add_up(tn_graph *g, tn_tensor *const *in, tn_tensor **
 }
 
 /* A loss over what a norm makes: the sum of everything beside sums of rows. */
-static int rows_and_the_sum_of_everything(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(rows_and_the_sum_of_everything)
 {
     tn_tensor *x = in[0];
     tn_tensor *total = tn_mk_reduce(TN_OP_reduce_sum, op1(TN_OP_exp, x), 2);
@@ -200,14 +173,14 @@ TEST(rows_add_up_as_they_are_walked)
     static const int64_t n[] = {64, 100, 1500, 20000};
     for (int i = 0; i < 4; i++) {
         const rig_leaf x = {TN_F32, 2, {n[i], 37}, -2, 3};
-        rig_check(&(rig_case){2, {x, x}, rows_and_their_sums, 1, 4e-6});
-        rig_check(&(rig_case){1, {x}, rows_that_only_add_up, 1, 4e-6});
-        rig_check(&(rig_case){1, {x}, rows_and_the_sum_of_everything, 1, 4e-6});
+        CHECK(rows_and_their_sums, 1, 4e-6, x, x);
+        CHECK(rows_that_only_add_up, 1, 4e-6, x);
+        CHECK(rows_and_the_sum_of_everything, 1, 4e-6, x);
     }
 }
 
 /* A number and a row of numbers that are results too, beside the large value made from them. */
-static int small_and_large(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(small_and_large)
 {
     tn_tensor *x = in[0];
     root[0] = op2(TN_OP_mul, in[1], num(g, 3));
@@ -219,23 +192,14 @@ static int small_and_large(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 
 TEST(small_results_are_stored_once)
 {
-    rig_check(
-        &(rig_case){3,
-                    {{TN_F32, 2, {300, 70}, -1, 1}, {TN_F32, 0, {0}, 1, 2}, {TN_F32, 2, {300, 1}, -1, 1}},
-                    small_and_large,
-                    1,
-                    1e-6});
-    rig_check(
-        &(rig_case){3,
-                    {{TN_F32, 2, {7, 20000}, -1, 1}, {TN_F32, 0, {0}, 1, 2}, {TN_F32, 2, {7, 1}, -1, 1}},
-                    small_and_large,
-                    1,
-                    1e-6});
+    CHECK(small_and_large, 1, 1e-6, {TN_F32, 2, {300, 70}, -1, 1}, {TN_F32, 0, {0}, 1, 2},
+          {TN_F32, 2, {300, 1}, -1, 1});
+    CHECK(small_and_large, 1, 1e-6, {TN_F32, 2, {7, 20000}, -1, 1}, {TN_F32, 0, {0}, 1, 2},
+          {TN_F32, 2, {7, 1}, -1, 1});
 }
 
-static int cross_entropy(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(cross_entropy)
 {
-    (void)g;
     tn_tensor *x = in[0], *m = tn_mk_reduce(TN_OP_reduce_max, x, 2);
     tn_tensor *l =
         op1(TN_OP_log, tn_mk_reduce(TN_OP_reduce_sum, op1(TN_OP_exp, op2(TN_OP_sub, x, back(m, x))), 2));
@@ -246,15 +210,12 @@ static int cross_entropy(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 
 TEST(cross_entropy_is_one_kernel)
 {
-    rig_check(
-        &(rig_case){2, {{TN_F32, 2, {40, 257}, -5, 5}, {TN_I64, 1, {40}, 0, 257}}, cross_entropy, 1, 1e-6});
-    rig_check(
-        &(rig_case){2, {{TN_F32, 2, {64, 10}, -5, 5}, {TN_I32, 1, {64}, 0, 10}}, cross_entropy, 1, 1e-6});
+    CHECK(cross_entropy, 1, 1e-6, {TN_F32, 2, {40, 257}, -5, 5}, {TN_I64, 1, {40}, 0, 257});
+    CHECK(cross_entropy, 1, 1e-6, {TN_F32, 2, {64, 10}, -5, 5}, {TN_I32, 1, {64}, 0, 10});
 }
 
-static int all_reductions(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(all_reductions)
 {
-    (void)g;
     uint32_t last = 1u << (in[0]->ndim - 1);
     static const tn_op op[] = {TN_OP_reduce_sum, TN_OP_reduce_prod,   TN_OP_reduce_max,
                                TN_OP_reduce_min, TN_OP_reduce_argmax, TN_OP_reduce_argmin};
@@ -262,9 +223,8 @@ static int all_reductions(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
     return 6;
 }
 
-static int all_reductions_down(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(all_reductions_down)
 {
-    (void)g;
     static const tn_op op[] = {TN_OP_reduce_sum, TN_OP_reduce_prod,   TN_OP_reduce_max,
                                TN_OP_reduce_min, TN_OP_reduce_argmax, TN_OP_reduce_argmin};
     for (int i = 0; i < 6; i++) root[i] = tn_mk_reduce(op[i], in[0], 1);
@@ -275,17 +235,17 @@ TEST(every_reduction)
 {
     static const tn_dtype dtype[] = {TN_F32, TN_F64, TN_I64, TN_I32};
     for (int i = 0; i < 4; i++) {
-        rig_check(&(rig_case){1, {{dtype[i], 2, {13, 45}, 0.9, 1.1}}, all_reductions, 0, 1e-5});
-        rig_check(&(rig_case){1, {{dtype[i], 2, {13, 10}, -4, 4}}, all_reductions, 0, 1e-5});
-        rig_check(&(rig_case){1, {{dtype[i], 2, {13, 300}, -1.2, 1.2}}, all_reductions_down, 0, 1e-5});
+        CHECK(all_reductions, 0, 1e-5, {dtype[i], 2, {13, 45}, 0.9, 1.1});
+        CHECK(all_reductions, 0, 1e-5, {dtype[i], 2, {13, 10}, -4, 4});
+        CHECK(all_reductions_down, 0, 1e-5, {dtype[i], 2, {13, 300}, -1.2, 1.2});
     }
-    rig_check(&(rig_case){1, {{TN_U8, 2, {13, 45}, 0, 3}}, all_reductions, 0, 1e-5});
-    rig_check(&(rig_case){1, {{TN_BOOL, 2, {13, 45}, 0, 1}}, all_reductions, 0, 1e-5});
+    CHECK(all_reductions, 0, 1e-5, {TN_U8, 2, {13, 45}, 0, 3});
+    CHECK(all_reductions, 0, 1e-5, {TN_BOOL, 2, {13, 45}, 0, 1});
 }
 
 /* ---- columns and full ---- */
 
-static int bias_gradient(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(bias_gradient)
 {
     tn_tensor *gx = tn_mk3(TN_OP_where, op2(TN_OP_gt, in[1], num(g, 0)), in[0], num(g, 0));
     root[0] = gx;
@@ -299,11 +259,11 @@ TEST(column_sums_share_reads_and_write_rows)
     static const int64_t shape[][2] = {{7, 5}, {300, 1}, {64, 100}, {4096, 33}, {3000, 700}, {70000, 3}};
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
         rig_leaf l = {TN_F32, 2, {shape[i][0], shape[i][1]}, -2, 3};
-        rig_check(&(rig_case){2, {l, l}, bias_gradient, 1, 2e-6}); /* the long ones in parts and a finish */
+        CHECK(bias_gradient, 1, 2e-6, l, l); /* the long ones in parts and a finish */
     }
 }
 
-static int batch_norm(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(batch_norm)
 {
     tn_tensor *x = in[0]; /* [n, c] */
     tn_tensor *m = mean(g, x, 1), *sq = mean(g, op1(TN_OP_square, x), 1);
@@ -314,11 +274,11 @@ static int batch_norm(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 
 TEST(batch_statistics_then_the_rows)
 {
-    rig_check(&(rig_case){1, {{TN_F32, 2, {20000, 24}, -2, 3}}, batch_norm, 2, 1e-5});
-    rig_check(&(rig_case){1, {{TN_F32, 2, {100, 24}, -2, 3}}, batch_norm, 1, 1e-5});
+    CHECK(batch_norm, 2, 1e-5, {TN_F32, 2, {20000, 24}, -2, 3});
+    CHECK(batch_norm, 1, 1e-5, {TN_F32, 2, {100, 24}, -2, 3});
 }
 
-static int full(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(full)
 {
     tn_tensor *x = in[0];
     uint32_t all = (1u << x->ndim) - 1;
@@ -330,13 +290,12 @@ static int full(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 TEST(full_reductions)
 {
     rig_leaf small = {TN_F32, 2, {30, 40}, -2, 3}, large = {TN_F32, 2, {1000, 333}, -2, 3};
-    rig_check(&(rig_case){2, {small, small}, full, 1, 1e-6});
-    rig_check(&(rig_case){2, {large, large}, full, 1, 1e-6});
+    CHECK(full, 1, 1e-6, small, small);
+    CHECK(full, 1, 1e-6, large, large);
 }
 
-static int few_rows(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(few_rows)
 {
-    (void)g;
     root[0] = tn_mk_reduce(TN_OP_reduce_sum, in[0], 2);
     root[1] = tn_mk_reduce(TN_OP_reduce_sum, in[0], 1 | 4);
     return 2;
@@ -344,16 +303,15 @@ static int few_rows(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 
 TEST(sums_of_every_layout)
 {
-    rig_check(&(rig_case){1, {{TN_F32, 3, {2, 5000, 60}, -2, 3}}, few_rows, 0, 1e-5});
-    rig_check(&(rig_case){1, {{TN_F32, 3, {3, 4, 90000}, -2, 3}}, few_rows, 0, 1e-5});
-    rig_check(&(rig_case){1, {{TN_F32, 3, {600, 3, 70}, -2, 3}}, few_rows, 0, 1e-5});
-    rig_check(&(rig_case){1, {{TN_F32, 3, {70000, 2, 2}, -2, 3}}, few_rows, 0, 1e-5});
+    CHECK(few_rows, 0, 1e-5, {TN_F32, 3, {2, 5000, 60}, -2, 3});
+    CHECK(few_rows, 0, 1e-5, {TN_F32, 3, {3, 4, 90000}, -2, 3});
+    CHECK(few_rows, 0, 1e-5, {TN_F32, 3, {600, 3, 70}, -2, 3});
+    CHECK(few_rows, 0, 1e-5, {TN_F32, 3, {70000, 2, 2}, -2, 3});
 }
 
 /* A sum of ones loses nothing: accumulators never run into the limit of f32. */
-static int ones(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(ones)
 {
-    (void)g;
     tn_tensor *one = op2(TN_OP_add, op2(TN_OP_mul, in[0], num(g, 0)), num(g, 1.1));
     root[0] = tn_mk_reduce(TN_OP_reduce_sum, one, 1);
     root[1] = tn_mk_reduce(TN_OP_reduce_sum, one, 2);
@@ -363,14 +321,13 @@ static int ones(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 
 TEST(long_sums_stay_accurate)
 {
-    rig_check(&(rig_case){1, {{TN_F32, 2, {3, 1000000}, 0, 1}}, ones, 0, 2e-6});
-    rig_check(&(rig_case){1, {{TN_F32, 2, {500000, 4}, 0, 1}}, ones, 0, 2e-6});
-    rig_check(&(rig_case){1, {{TN_F32, 2, {40, 65000}, 0, 1}}, ones, 0, 2e-6});
+    CHECK(ones, 0, 2e-6, {TN_F32, 2, {3, 1000000}, 0, 1});
+    CHECK(ones, 0, 2e-6, {TN_F32, 2, {500000, 4}, 0, 1});
+    CHECK(ones, 0, 2e-6, {TN_F32, 2, {40, 65000}, 0, 1});
 }
 
-static int down_the_columns(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(down_the_columns)
 {
-    (void)g;
     root[0] = tn_mk_reduce(TN_OP_reduce_sum, in[0], 1);
     return 1;
 }
@@ -380,11 +337,7 @@ TEST(short_columns_are_summed_as_well)
 {
     for (int64_t rows = 100; rows <= 6400; rows *= 2)
         for (int64_t columns = 1; columns <= 256; columns *= 4)
-            rig_check(&(rig_case){1,
-                                  {{TN_F32, 2, {rows + 3, columns}, 0, 1}},
-                                  down_the_columns,
-                                  0,
-                                  rows < 128 ? 5e-7 : 1.2e-7});
+            CHECK(down_the_columns, 0, rows < 128 ? 5e-7 : 1.2e-7, {TN_F32, 2, {rows + 3, columns}, 0, 1});
 }
 
 RUN_TESTS(NULL, NULL)

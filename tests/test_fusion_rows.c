@@ -112,8 +112,7 @@ TEST(rows_keep_and_ask_for)
         {"cross_entropy", classes, false, 0, 1, 0},
         {"cross_entropy", classes, true, 1, 1, 0},
     };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        const row_case *c = &all[i];
+    TN_EACH(c, all, sizeof all / sizeof *all) {
         tn_session *s = open_mode(TN_FUSED);
         s->target.last_bytes = 1; /* results go past the caches */
         traced t = {.s = s, .gradients = c->step};

@@ -211,10 +211,9 @@ TEST(rows_make_loss_and_gradients_at_once)
 
 /* Forward chooses the largest of each window while it norms, keeps a byte for each and nothing of the image's
  * size: backward makes the mask of the relu again, and puts each gradient in its place as it is read. */
-TEST(pooling_keeps_nothing_of_the_images_size)
+TEST_ON(pooling_keeps_nothing_of_the_images_size, open_mode(TN_FUSED))
 {
     enum { IMAGES = 16, SIDE = 32, CHANNELS = 32, ALL = IMAGES * SIDE * SIDE * CHANNELS };
-    tn_session *s = open_mode(TN_FUSED);
     traced t = {.s = s, .gradients = true};
     tn_step_begin(s);
     tn_tensor *x = input(&t, IMAGES, SIDE, SIDE, CHANNELS), *w = input(&t, CHANNELS),
@@ -223,8 +222,7 @@ TEST(pooling_keeps_nothing_of_the_images_size)
     take_gradients(&t, loss_of(&t));
     seen v = look(s);
     int large = 0, bytes = 0;
-    for (int i = 0; i < v.plan->n_value; i++) {
-        const tn_plan_value *p = &v.plan->value[i];
+    TN_EACH(p, v.plan->value, v.plan->n_value) {
         large += p->elems >= ALL && !p->root && p->alias < 0;
         bytes += p->elems == ALL / 4 && p->dtype == TN_U8;
     }
@@ -234,7 +232,6 @@ TEST(pooling_keeps_nothing_of_the_images_size)
     }
     end_step(s, v.kernels);
     forget(&v);
-    assert_int_equal(tn_close(s), 0);
 }
 
 /* A value that two loops of a kernel make each for itself has the same bits in both, though one of them does
@@ -327,10 +324,9 @@ TEST(elementwise_values_have_the_bits_of_eager_mode)
 /* ---- limits ---- */
 
 /* Neighbours that share an operand fuse until one kernel could not name all that is read and written. */
-TEST(more_operands_than_a_kernel_can_name)
+TEST_ON(more_operands_than_a_kernel_can_name, open_mode(TN_FUSED))
 {
     enum { N = 41 };
-    tn_session *s = open_mode(TN_FUSED);
     traced t = {.s = s};
     tn_tensor *x[N];
     tn_step_begin(s);
@@ -343,7 +339,6 @@ TEST(more_operands_than_a_kernel_can_name)
     }
     end_step(s, 2);
     forget(&v);
-    assert_int_equal(tn_close(s), 0);
 }
 
 /* ---- optimizer ---- */

@@ -32,8 +32,7 @@ static void is_leaf_now(tn_session *s, tn_tensor *x, tn_tensor *w)
 
 TEST(what_operators_made)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_tensor *w = tn_param(s, "w", tn_full(s, 0.5, TN_F32, TN_SHAPE(4)));
         for (int what = 0; what < 8; what++)
             for (int round = 0; round < 3; round++) {
@@ -81,8 +80,7 @@ TEST(probabilities)
  * off. */
 TEST(what_cannot)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(4)));
         tn_step_begin(s);
         tn_tensor *y = tn_exp(w), *x = tn_randn(s, TN_F32, TN_SHAPE(4));

@@ -90,9 +90,8 @@ TEST(any_arrays_in_any_order)
     }
 }
 
-TEST(images_in_an_array)
+TEST_ON(images_in_an_array, session())
 {
-    tn_session *s = session();
     unsigned char x[3 * 2 * 2 * 3];
     float got[2 * 2 * 2 * 3];
     int64_t y[3] = {2, 0, 1}, labels[2];
@@ -112,12 +111,10 @@ TEST(images_in_an_array)
         if (!(fabs((double)got[i] - want) < 1e-6)) fail_msg("%d: %g, not %g", i, (double)got[i], want);
     }
     tn_loader_close(l);
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
-TEST(arrays_refused)
+TEST_ON(arrays_refused, session())
 {
-    tn_session *s = session();
     static const float x[12];
     static const unsigned char p[48];
     const struct {
@@ -164,7 +161,6 @@ TEST(arrays_refused)
     assert_null(tn_dataset_arrays(NULL, 3, 1, &bad[0].a));
     assert_null(tn_dataset_fn(s, 3, NULL, NULL, 1, &bad[0].a));
     failed(s, TN_E_NULL, "no function");
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 /* ---- .npy ---- */
@@ -174,9 +170,8 @@ static const char of_numpy[] = "\x93NUMPY\1\0v\0{'descr': '<i2', 'fortran_order'
                                "                                                          \n"
                                "\0\0\1\0\2\0\3\0\4\0\5";
 
-TEST(a_file_of_numpy)
+TEST_ON(a_file_of_numpy, session())
 {
-    tn_session *s = session();
     int32_t x[6];
     tn_batch b;
     put("x.npy", of_numpy, sizeof(of_numpy));
@@ -195,7 +190,6 @@ TEST(a_file_of_numpy)
     failed(s, TN_E_SHAPE, "items of 3 elements do not fit a shape of 2");
     assert_null(tn_dataset_arrays(s, 3, TN_ARRAYS({.path = in_base("x.npy")})));
     failed(s, TN_E_SHAPE, "2 items, 3 expected");
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 /* A file of version 1, 2 or 3 whose header is `text`. */

@@ -53,10 +53,9 @@ static bool is_view(const float *x, int k, bool flip, int dy, int dx)
 
 /* Each item is flipped or not and moved by up to .pad; its mask goes with it; and every view comes as often
  * as every other: 60 items in 30 passes are 1800 views, of 2 x 5 x 5 ways, or 36 a way. */
-TEST(one_of_the_views)
+TEST_ON(one_of_the_views, session(1))
 {
     enum { PAD = 2, SIDES = 2 * PAD + 1, PASSES = 30 };
-    tn_session *s = session(1);
     tn_dataset *d = images(s, true);
     int tally[2][SIDES][SIDES] = {{{0}}};
     for (int pass = 0; pass < PASSES; pass++) {
@@ -85,7 +84,6 @@ TEST(one_of_the_views)
     double chi = 0; /* of 49 degrees: above 95 once in 10000 */
     for (int i = 0; i < 2 * SIDES * SIDES; i++) chi += pow((&tally[0][0][0])[i] - 36, 2) / 36;
     if (!(chi < 95)) fail_msg("chi square %g", chi);
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 /* All of it at once, as bytes of two passes. */
@@ -254,9 +252,8 @@ TEST(mixtures)
 }
 
 /* Brightness, contrast and saturation as torchvision defines them, of the factors that a view says. */
-TEST(colours)
+TEST_ON(colours, session(1))
 {
-    tn_session *s = session(1);
     tn_dataset *d = images(s, false);
     const tn_augment how = {.brightness = .6, .contrast = .7, .saturation = 1.5};
     const nn_draw drawn = {.how = how, .key = tn_nn_key(1, 0)};
@@ -286,7 +283,6 @@ TEST(colours)
     for (int i = 0; i < 3; i++)
         assert_true(least[i] >= fmax(0, 1 - by[i]) && least[i] < 1 - by[i] + .3 + fmax(0, by[i] - 1) &&
                     most[i] <= 1 + by[i] && most[i] > 1 + by[i] - .3);
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 static int drawn(int64_t index, void *const *out, void *user)
@@ -346,9 +342,8 @@ TEST(memory_is_bounded)
     assert_int_equal(tn_close(s), TN_OK);
 }
 
-TEST(refused)
+TEST_ON(refused, session(1))
 {
-    tn_session *s = session(1);
     tn_dataset *d = images(s, false), *m = images(s, true);
     const float x[4] = {0};
     tn_dataset *plain = tn_dataset_from(s, x, labels, 4, 0, NULL);
@@ -371,7 +366,6 @@ TEST(refused)
         assert_null(tn_loader_open(bad[i].d, .augment = bad[i].how));
         failed(s, bad[i].status, bad[i].text);
     }
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 RUN_TESTS(make_base, drop_base)

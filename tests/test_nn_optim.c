@@ -238,8 +238,7 @@ static int ones_step(tn_session *s, tn_optim *o, int n, tn_tensor *const *p)
 /* Two optimizers, one with every other parameter, another with the rest and of both dtypes. */
 TEST(two_optimizers)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_tensor *a = param(s, "a", TN_F32, 100, 0), *b = param(s, "b", TN_F32, 3, 0),
                   *c = param(s, "c", TN_F32, 64, 0), *d = param(s, "d", TN_F64, 5, 0);
         tn_optim *o1 = tn_sgd(s, TN_PARAMS(a, c), .lr = 1), *o2 = tn_sgd(s, TN_PARAMS(d, b), .lr = 10);
@@ -260,8 +259,7 @@ TEST(two_optimizers)
 /* Rows cover what has had gradients, and grow to both sides without losing what they hold. */
 TEST(rows_grow)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_tensor *p[5];
         for (int i = 0; i < 5; i++) p[i] = param(s, (const char[]){(char)('a' + i), 0}, TN_F32, 70, 0);
         tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 1, .momentum = 0.5);
@@ -283,8 +281,7 @@ TEST(rows_grow)
 /* Memory of a step does not grow; a frozen part costs none. */
 TEST(frozen_costs_nothing)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_tensor *big = param(s, "big", TN_F32, 4096, 1), *small = param(s, "small", TN_F32, 10, 1);
         tn_requires_grad(big, false);
         tn_optim *o = tn_adamw(s, tn_all_params(s), .lr = 0.1, .weight_decay = 0.1);
@@ -409,8 +406,7 @@ TEST(training_without_steps)
 
 TEST(errors_have_no_effect)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_tensor *a = param(s, "a", TN_F32, 3, 0);
         tn_optim *o = tn_adamw(s, tn_all_params(s), .lr = 1);
         assert_int_equal(ones_step(s, o, 1, &a), TN_OK);
@@ -511,8 +507,7 @@ TEST(bad_arguments)
 /* A clip whose step ended without an update does not clip the next one. */
 TEST(old_clip_is_forgotten)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_tensor *a = param(s, "a", TN_F32, 4, 0);
         tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 1);
         tn_step_begin(s);
@@ -527,8 +522,7 @@ TEST(old_clip_is_forgotten)
 /* An update outside of a step works and leaves nothing behind. */
 TEST(outside_of_steps)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_tensor *a = param(s, "a", TN_F32, 100, 0), *b = param(s, "b", TN_F32, 10, 0);
         tn_optim *o = tn_adamw(s, tn_all_params(s), .lr = 1, .weight_decay = 0.1);
         tn_optim_group(o, "b", .lr_factor = 0.5);

@@ -21,9 +21,8 @@ static size_t bytes_of(const tn_session *s)
     return st.bytes_now;
 }
 
-TEST(freed_at_once)
+TEST_ON(freed_at_once, open_one())
 {
-    tn_session *s = open_one();
     tn_tensor *x = tn_ones(s, TN_F32, TN_SHAPE(1000, 1000));
     const size_t before = bytes_of(s);
     tn_tensor *y = tn_add_scalar(x, 1.0), *z = tn_mul_scalar(y, 3.0), *turned = tn_transpose(z, 0, 1);
@@ -34,12 +33,10 @@ TEST(freed_at_once)
     assert_true(bytes_of(s) >= before + 4000000);
     assert_true(tn_item(tn_max(turned, TN_ALL, false)) == 6);
     null_with(s, TN_E_STALE, "freed", tn_relu(y));
-    assert_int_equal(tn_close(s), 0);
 }
 
-TEST(kept_for_backward)
+TEST_ON(kept_for_backward, open_one())
 {
-    tn_session *s = open_one();
     tn_tensor *w = tn_param(s, "w", tn_full(s, 0.5, TN_F32, TN_SHAPE(4)));
     tn_tensor *y = tn_exp(w), *z = tn_mul(y, y), *loss = tn_sum(z, TN_ALL, false);
     tn_free(y);
@@ -49,7 +46,6 @@ TEST(kept_for_backward)
     float g[4];
     assert_int_equal(tn_read(tn_gradient(w), TN_F32, g, sizeof g), 0);
     assert_true(fabsf(g[0] - 2 * expf(1)) < 1e-4f);
-    assert_int_equal(tn_close(s), 0);
 }
 
 /* Two sessions do the same; one of them frees what it will not use again. Both must read the same. */
@@ -108,9 +104,8 @@ TEST(random_frees)
 }
 
 /* What frees all it gets, in whatever order, needs no step: nodes go as well. */
-TEST(all_freed_is_bounded)
+TEST_ON(all_freed_is_bounded, open_one())
 {
-    tn_session *s = open_one();
     tn_linear *a = tn_linear_new(s, "a", 16, 16);
     tn_tensor *x = tn_randn(s, TN_F32, TN_SHAPE(4, 16));
     size_t bytes = 0;
@@ -125,12 +120,10 @@ TEST(all_freed_is_bounded)
     }
     assert_int_equal(bytes_of(s), bytes);
     assert_int_equal(n_said, 0);
-    assert_int_equal(tn_close(s), 0);
 }
 
-TEST(piling_up_is_told)
+TEST_ON(piling_up_is_told, open_one())
 {
-    tn_session *s = open_one();
     tn_linear *a = tn_linear_new(s, "a", 100, 1000);
     tn_tensor *x = tn_randn(s, TN_F32, TN_SHAPE(100, 100));
     int line = 0;
@@ -151,7 +144,6 @@ TEST(piling_up_is_told)
         held[i % 2000] = tn_sum(x, TN_ALL, false);
     }
     assert_int_equal(n_said, 4); /* of 1024 and of 2048, not for each thousand calls */
-    assert_int_equal(tn_close(s), 0);
 }
 
 /* ---- serving ---- */
@@ -201,10 +193,9 @@ TEST(serving_keeps_to_its_memory)
 
 /* What the library makes for itself outside of steps, as where it reads an optimizer's state, it frees
  * itself. */
-TEST(saving_leaves_nothing)
+TEST_ON(saving_leaves_nothing, open_one())
 {
     enum { PARAMS = 40, SAVES = 2 * 8192 / (4 * PARAMS) + 2 }; /* of each two moments, two views of each */
-    tn_session *s = open_one();
     tn_tensor *loss = NULL;
     char name[16];
     for (int i = 0; i < PARAMS; i++) {
@@ -224,16 +215,14 @@ TEST(saving_leaves_nothing)
     assert_int_equal(tn_load(s, "test_outside.safetensors"), 0);
     assert_int_equal(remove("test_outside.safetensors"), 0);
     assert_int_equal(n_said, 0);
-    assert_int_equal(tn_close(s), 0);
 }
 
 /* ---- scopes ---- */
 
 static double sum_of(tn_tensor *x) { return tn_item(tn_sum(x, TN_ALL, false)); }
 
-TEST(a_scope_ends_what_it_made)
+TEST_ON(a_scope_ends_what_it_made, open_one())
 {
-    tn_session *s = open_one();
     tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(4, 4)));
     tn_tensor *outer = tn_mul_scalar(w, 2), *buffer = tn_buffer(s, "b", tn_zeros(s, TN_F32, TN_SHAPE(4, 4)));
     assert_int_equal(tn_scope_begin(s), 0);
@@ -269,12 +258,10 @@ TEST(a_scope_ends_what_it_made)
     assert_int_equal(tn_error(s), 0);
     assert_int_equal(tn_backward(tn_sum(tn_mul(outer, outer), TN_ALL, false)), 0);
     assert_true(sum_of(tn_gradient(w)) == 16 * 8);
-    assert_int_equal(tn_close(s), 0);
 }
 
-TEST(scopes_and_steps)
+TEST_ON(scopes_and_steps, open_one())
 {
-    tn_session *s = open_one();
     tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(4, 4)));
     assert_int_equal(tn_scope_end(s), TN_E_STATE);
     assert_non_null(strstr(tn_error_text(s), "without tn_scope_begin"));
@@ -334,13 +321,11 @@ TEST(scopes_and_steps)
     assert_int_equal(tn_step_end(s), 0);
     tn_scope_begin(s); /* as the session closes */
     tn_exp(w);
-    assert_int_equal(tn_close(s), 0);
 }
 
 /* A request that fails half way leaves nothing, and the next one is answered. */
-TEST(an_error_in_a_scope)
+TEST_ON(an_error_in_a_scope, open_one())
 {
-    tn_session *s = open_one();
     tn_linear *a = tn_linear_new(s, "a", 8, 4);
     tn_tensor *x = tn_ones(s, TN_F32, TN_SHAPE(2, 8)), *wrong = tn_ones(s, TN_F32, TN_SHAPE(2, 7));
     double right = 0;
@@ -363,7 +348,6 @@ TEST(an_error_in_a_scope)
         assert_true(s->graph.n_nodes <= 8);
     }
     assert_int_equal(bytes_of(s), bytes);
-    assert_int_equal(tn_close(s), 0);
 }
 
 /* Two sessions do the same: reads, assignments, views of what is older, keeps, frees, steps in between; one

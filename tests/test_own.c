@@ -208,8 +208,7 @@ TEST(gradients_like_differences)
 /* A gradient that is given is taken: a sign whose gradient is the identity. */
 TEST(straight_through)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_own *f = tn_define(s, "binarise(x, y)", "(x > 0 ? 1 : -1) + y*0",
                               .gradient = {"abs(x) <= 1 ? g : 0*g", "0"});
         double got[4], v[4] = {-2, -.5, .5, 3}, w[4] = {1, 2, 3, 4};

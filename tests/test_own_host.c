@@ -157,8 +157,7 @@ TEST(on_each_device)
 
 TEST(beside_operators)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         double got[2][4][30] = {{{0}}};
         for (int written = 0; written < 2; written++) {
             use u = {TN_F64, written, 3};
@@ -198,8 +197,7 @@ TEST(gradients_like_differences)
 
 TEST(called_once_a_step)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         told t = {0};
         tn_own *o = lines(s, &t);
         double index[2] = {1, 0};
@@ -257,8 +255,7 @@ TEST(called_as_the_program_says)
 /* A run whose function fails assigns nothing, whichever way it is run. */
 TEST(a_failure_assigns_nothing)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         if (!is_fused(way_)) continue; /* eagerly what stands ahead has been done */
         told t = {.fail_at = 3};
         tn_own *o = lines(s, &t);

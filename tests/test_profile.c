@@ -352,10 +352,9 @@ TEST(every_reason_has_words_and_a_remedy)
     }
 }
 
-TEST(a_boundary_says_what_it_costs)
+TEST_ON(a_boundary_says_what_it_costs, open_with_cache(NULL, 2))
 {
     const int64_t shape[] = {512, 512};
-    tn_session *s = open_with_cache(NULL, 2);
     tn_tensor *x = tn_keep(tn_ones(s, TN_F32, 2, shape));
     tn_view v;
     tn_step_begin(s); /* sums over rows of what is summed over columns: two kernels */
@@ -368,7 +367,6 @@ TEST(a_boundary_says_what_it_costs)
     for (int i = 0; i < v.n_boundary; i++) told += v.boundary[i].ms > 0;
     assert_true(told > 0);
     tn_view_free(&v);
-    tn_close(s);
 }
 
 RUN_TESTS(make_base, drop_base)

@@ -57,15 +57,9 @@ static void read_late(run *r) { classes_step(r, false); }
 
 static void read_early(run *r) { classes_step(r, true); }
 
-TEST(loss_and_accuracy_come_from_one_plan_in_either_order)
-{
-    run_everywhere(&(training){open_classes, read_late, 6, 2, 1e-5});
-}
+TRAINING(loss_and_accuracy_come_from_one_plan_in_either_order, open_classes, read_late, 6, 2, 1e-5)
 
-TEST(loss_and_accuracy_may_be_read_before_backward_in_either_order)
-{
-    run_everywhere(&(training){open_classes, read_early, 6, 2, 1e-5});
-}
+TRAINING(loss_and_accuracy_may_be_read_before_backward_in_either_order, open_classes, read_early, 6, 2, 1e-5)
 
 /* ---- what the host decides ---- */
 
@@ -86,10 +80,7 @@ static void skip_step(run *r)
     note_all(r, r->held[W], 2, r->w, 0);
 }
 
-TEST(a_step_is_skipped_when_the_loss_is_not_a_number)
-{
-    run_everywhere(&(training){open_squares, skip_step, 7, 2, 0});
-}
+TRAINING(a_step_is_skipped_when_the_loss_is_not_a_number, open_squares, skip_step, 7, 2, 0)
 
 /* w* = (3, -5) from 0 with loss (w0 - 3)^2 + (w1 - 4)^2: the gradient is along (3, 4), its norm 10 at first.
  */
@@ -117,10 +108,7 @@ static void clip_step(run *r)
     note_all(r, r->held[W], 2, r->w, 1e-6);
 }
 
-TEST(gradients_are_clipped_by_a_norm_the_host_reads)
-{
-    run_everywhere(&(training){open_clip, clip_step, 12, 2, 1e-6});
-}
+TRAINING(gradients_are_clipped_by_a_norm_the_host_reads, open_clip, clip_step, 12, 2, 1e-6)
 
 /* ---- two optimizers ---- */
 
@@ -165,7 +153,7 @@ static void gan_step(run *r)
     note_all(r, r->held[G], 1, &r->w[G], 1e-5);
 }
 
-TEST(two_optimizers_take_turns_in_a_step) { run_everywhere(&(training){open_gan, gan_step, 8, 2, 1e-5}); }
+TRAINING(two_optimizers_take_turns_in_a_step, open_gan, gan_step, 8, 2, 1e-5)
 
 /* One optimizer, two updates in a step: the second goes along the sum of both gradients. */
 static void twice_step(run *r)
@@ -185,10 +173,7 @@ static void twice_step(run *r)
     note_all(r, r->held[W], 2, r->w, 0);
 }
 
-TEST(one_optimizer_updates_twice_in_a_step)
-{
-    run_everywhere(&(training){open_squares, twice_step, 6, 2, 0});
-}
+TRAINING(one_optimizer_updates_twice_in_a_step, open_squares, twice_step, 6, 2, 0)
 
 /* ---- assignment, reads and backward ---- */
 
@@ -211,10 +196,7 @@ static void assign_step(run *r)
     note_all(r, r->held[W], 2, r->w, 0);
 }
 
-TEST(an_assignment_between_forward_and_backward_changes_no_gradient)
-{
-    run_everywhere(&(training){open_squares, assign_step, 6, 2, 0});
-}
+TRAINING(an_assignment_between_forward_and_backward_changes_no_gradient, open_squares, assign_step, 6, 2, 0)
 
 static void middle_step(run *r)
 {
@@ -235,10 +217,7 @@ static void middle_step(run *r)
     note_all(r, r->held[W], 2, r->w, 0);
 }
 
-TEST(reads_in_the_middle_of_a_step_change_nothing)
-{
-    run_everywhere(&(training){open_squares, middle_step, 6, 2, 0});
-}
+TRAINING(reads_in_the_middle_of_a_step_change_nothing, open_squares, middle_step, 6, 2, 0)
 
 static void two_backwards_step(run *r)
 {
@@ -256,10 +235,7 @@ static void two_backwards_step(run *r)
     note_all(r, r->held[W], 2, r->w, 0);
 }
 
-TEST(two_backwards_add_up_with_a_read_between)
-{
-    run_everywhere(&(training){open_squares, two_backwards_step, 6, 2, 0});
-}
+TRAINING(two_backwards_add_up_with_a_read_between, open_squares, two_backwards_step, 6, 2, 0)
 
 /* ---- accumulation ---- */
 
@@ -283,10 +259,7 @@ static void accumulate_step(run *r)
     note_all(r, r->held[W], 2, r->w, 0);
 }
 
-TEST(gradients_accumulate_over_steps)
-{
-    run_everywhere(&(training){open_accumulate, accumulate_step, 8, 4, 0});
-}
+TRAINING(gradients_accumulate_over_steps, open_accumulate, accumulate_step, 8, 4, 0)
 
 /* Two accumulated in each step, the second on top of the first: (g + 2 g) / 2. The sum that is kept reads the
  * gradient's memory before and after the second backward writes there. */
@@ -302,10 +275,7 @@ static void twice_accumulate_step(run *r)
     note_all(r, r->held[W], 2, r->w, 0);
 }
 
-TEST(one_optimizer_accumulates_twice_in_a_step)
-{
-    run_everywhere(&(training){open_accumulate, twice_accumulate_step, 6, 2, 0});
-}
+TRAINING(one_optimizer_accumulates_twice_in_a_step, open_accumulate, twice_accumulate_step, 6, 2, 0)
 
 /* What is assigned is assigned from in turn: X takes W, W takes Y, Y takes what X holds then. */
 static void swap_step(run *r)
@@ -336,7 +306,7 @@ static void open_swap(run *r)
     }
 }
 
-TEST(tensors_change_places) { run_everywhere(&(training){open_swap, swap_step, 6, 2, 0}); }
+TRAINING(tensors_change_places, open_swap, swap_step, 6, 2, 0)
 
 /* Three small batches in one step. */
 static void micro_batches_step(run *r)
@@ -354,10 +324,7 @@ static void micro_batches_step(run *r)
     note_all(r, r->held[W], 2, r->w, 0);
 }
 
-TEST(several_backwards_in_a_step_accumulate)
-{
-    run_everywhere(&(training){open_squares, micro_batches_step, 6, 2, 0});
-}
+TRAINING(several_backwards_in_a_step_accumulate, open_squares, micro_batches_step, 6, 2, 0)
 
 /* ---- modes ---- */
 
@@ -406,7 +373,7 @@ static void modes_step(run *r)
     note_all(r, r->held[VAR], 1, &r->w[1], 1e-5);
 }
 
-TEST(modes_change_within_a_step) { run_everywhere(&(training){open_modes, modes_step, 6, 2, 1e-5}); }
+TRAINING(modes_change_within_a_step, open_modes, modes_step, 6, 2, 1e-5)
 
 /* ---- plans ---- */
 
@@ -470,6 +437,6 @@ static void alternate_step(run *r)
 
 static void open_ones(run *r) { r->held[X] = tn_ones(r->s, TN_F32, TN_SHAPE(5, 7)); }
 
-TEST(sums_of_sums_along_either_axis) { run_everywhere(&(training){open_ones, alternate_step, 4, 2, 0}); }
+TRAINING(sums_of_sums_along_either_axis, open_ones, alternate_step, 4, 2, 0)
 
 RUN_TESTS(NULL, NULL)

@@ -22,10 +22,7 @@ static void keep_step(run *r)
     tn_free(kept);
 }
 
-TEST(what_is_kept_before_a_read_can_be_used_after_it)
-{
-    run_everywhere(&(training){open_squares, keep_step, 6, 2, 0});
-}
+TRAINING(what_is_kept_before_a_read_can_be_used_after_it, open_squares, keep_step, 6, 2, 0)
 
 /* A GPU works on while the program does: a value is there, and a fault known, when something has waited. */
 static bool works_apart(const run *r) { return r->cpu && subject_device() == TN_CUDA; }
@@ -47,7 +44,7 @@ static void keep_host_step(run *r)
     tn_free(once);
 }
 
-TEST(what_the_host_gave_is_kept) { run_everywhere(&(training){open_squares, keep_host_step, 6, 2, 0}); }
+TRAINING(what_the_host_gave_is_kept, open_squares, keep_host_step, 6, 2, 0)
 
 TEST(keeping_what_the_host_gave_makes_no_other_plan)
 {
@@ -116,10 +113,7 @@ static void open_one(run *r)
     r->opt[0] = tn_sgd(r->s, tn_all_params(r->s), .lr = 0.25);
 }
 
-TEST(what_is_kept_is_what_was_written_by_then)
-{
-    run_everywhere(&(training){open_one, keep_late_step, 6, 3, 1e-6});
-}
+TRAINING(what_is_kept_is_what_was_written_by_then, open_one, keep_late_step, 6, 3, 1e-6)
 
 /* Where operators wait, a watched value is that of the step before. */
 static void watch_step(run *r)
@@ -141,7 +135,7 @@ static void watch_step(run *r)
     note_all(r, r->held[W], 2, r->w, 0);
 }
 
-TEST(a_watched_value_is_the_step_befores) { run_everywhere(&(training){open_squares, watch_step, 6, 2, 0}); }
+TRAINING(a_watched_value_is_the_step_befores, open_squares, watch_step, 6, 2, 0)
 
 static void views_step(run *r)
 {
@@ -169,10 +163,7 @@ static void open_views(run *r)
     tn_assign(r->held[W], vector(r->s, 2, r->w));
 }
 
-TEST(views_show_what_was_there_when_they_were_made)
-{
-    run_everywhere(&(training){open_views, views_step, 8, 2, 0});
-}
+TRAINING(views_show_what_was_there_when_they_were_made, open_views, views_step, 8, 2, 0)
 
 /* A persistent tensor may be freed while operators that read it, or an assignment to it, still wait. */
 static void free_step(run *r)
@@ -196,10 +187,7 @@ static void free_step(run *r)
 
 static void open_nothing(run *r) { (void)r; }
 
-TEST(what_is_freed_while_it_waits_still_serves_its_readers)
-{
-    run_everywhere(&(training){open_nothing, free_step, 6, 2, 0});
-}
+TRAINING(what_is_freed_while_it_waits_still_serves_its_readers, open_nothing, free_step, 6, 2, 0)
 
 /* ---- what is not kept ---- */
 
@@ -248,8 +236,7 @@ TEST(what_can_be_read_after_an_update)
  * assigned to since: then it is an error which says what to do, never another number. */
 TEST(what_was_not_kept_is_made_again_or_an_error)
 {
-    for (int way = 0; way < N_WAYS; way++) {
-        run r = open_run(way);
+    ON_EACH_RUN(r) {
         tn_tensor *state_of = tn_buffer(r.s, "state", vector(r.s, 2, (const double[]){3, -5}));
         tn_step_begin(r.s);
         tn_tensor *twice = tn_mul_scalar(state_of, 2.0), *total = tn_sum(twice, TN_ALL, false);
@@ -276,7 +263,6 @@ TEST(what_was_not_kept_is_made_again_or_an_error)
         }
         tn_step_end(r.s);
         note_all(&r, state_of, 2, (const double[]){4, -4}, 0);
-        assert_int_equal(tn_close(r.s), 0);
     }
 }
 
@@ -317,8 +303,7 @@ TEST(what_gradients_were_is_kept_or_an_error)
 /* What nobody asks for is no error, though it could not be made any more. */
 TEST(what_nobody_asks_for_may_go)
 {
-    for (int way = 0; way < N_WAYS; way++) {
-        run r = open_run(way);
+    ON_EACH_RUN(r) {
         tn_tensor *b = tn_buffer(r.s, "b", vector(r.s, 2, (const double[]){3, -5}));
         tn_step_begin(r.s);
         tn_tensor *y = tn_mul_scalar(b, 2.0);
@@ -327,15 +312,13 @@ TEST(what_nobody_asks_for_may_go)
         assert_non_null(tn_add_scalar(y, 5.0)); /* read by nothing */
         assert_int_equal(tn_step_end(r.s), TN_OK);
         note_all(&r, b, 2, (const double[]){7, -9}, 0);
-        assert_int_equal(tn_close(r.s), 0);
     }
 }
 
 /* Third and higher derivatives, and gradients of gradients, leave long chains of calls behind them. */
 TEST(derivatives_of_derivatives)
 {
-    for (int way = 0; way < N_WAYS; way++) {
-        run r = open_run(way);
+    ON_EACH_RUN(r) {
         tn_step_begin(r.s);
         tn_tensor *x = vector(r.s, 2, (const double[]){0.5, -0.25}), *f;
         tn_requires_grad(x, true);
@@ -347,15 +330,13 @@ TEST(derivatives_of_derivatives)
         }
         note_all(&r, f, 2, (const double[]){-sin(0.5), sin(0.25)}, 1e-6); /* the sixth derivative of sin */
         assert_int_equal(tn_step_end(r.s), TN_OK);
-        assert_int_equal(tn_close(r.s), 0);
     }
 }
 
 /* The old value of a parameter is kept where a backward may ask for it, and so is what is made of it. */
 TEST(old_parameters_are_kept_for_backward)
 {
-    for (int way = 0; way < N_WAYS; way++) {
-        run r = open_run(way);
+    ON_EACH_RUN(r) {
         open_squares(&r);
         tn_step_begin(r.s);
         tn_tensor *miss = tn_sub(r.held[W], r.held[Y]), *loss = tn_sum(tn_square(miss), TN_ALL, false);
@@ -366,7 +347,6 @@ TEST(old_parameters_are_kept_for_backward)
         note_all(&r, tn_gradient(r.held[W]), 2, (const double[]){-16, 4}, 0);
         note_all(&r, r.held[W], 2, (const double[]){1, 1}, 0);
         tn_step_end(r.s);
-        assert_int_equal(tn_close(r.s), 0);
     }
 }
 
@@ -455,8 +435,7 @@ TEST(names_outlive_their_tensors)
 /* From the mistake on nothing of the step takes effect; once it is cleared all goes on from there. */
 TEST(errors_refuse_effects)
 {
-    for (int way = 0; way < N_WAYS; way++) {
-        run r = open_run(way);
+    ON_EACH_RUN(r) {
         open_squares(&r);
         tn_tensor *count = tn_buffer(r.s, "count", tn_zeros(r.s, TN_F32, TN_SHAPE(1)));
         for (r.step = 0; r.step < 6; r.step++) {
@@ -476,7 +455,6 @@ TEST(errors_refuse_effects)
             note_all(&r, r.held[W], 2, r.w, 0);
             note_all(&r, count, 1, (const double[]){0}, 0);
         }
-        assert_int_equal(tn_close(r.s), 0);
     }
 }
 

@@ -6,6 +6,7 @@
 #include "tests/test.h"
 #include <tensor_nn.h>
 
+#include "src/core/alloc.h"
 #include "src/core/sanitized.h"
 
 enum { N = 4, BUFFERS = 3, LINES = 12, STEPS = 5 };
@@ -47,8 +48,7 @@ static program draw_program(int number)
     draw(2);
     p.n = 3 + draw(LINES - 3);
     p.clears = draw(2);
-    for (int i = 0; i < p.n; i++) {
-        line *l = &p.line[i];
+    TN_EACH(l, p.line, p.n) {
         l->op = (what)draw(N_WHATS);
         l->to = draw(BUFFERS);
         l->from = draw(BUFFERS);
@@ -206,8 +206,7 @@ static void play_step(held *h, model *m, const program *p, const char *way, int 
     memset(m->next.gradient, 0, sizeof m->next.gradient);
     m->next.graded = false;
     m->now = m->next;
-    for (int i = 0; i < p->n; i++) {
-        const line *l = &p->line[i];
+    TN_EACH(l, p->line, p->n) {
         bool done = do_line(h, m, l, l->bad == step);
         if (!m->waits) settle(m);
         if (done && (l->op == READ || l->op == FLUSH)) {

@@ -56,9 +56,8 @@ TEST(labels_are_checked_where_something_is_assigned_before)
 
 /* Rows at a place that the host has seen to be there need no check, nor does what argmax has chosen; several
  * readers of one index need one. */
-TEST(what_is_known_is_not_checked)
+TEST_ON(what_is_known_is_not_checked, open_cpu())
 {
-    tn_session *s = open_cpu();
     tn_tensor *cache = numbers(s, "cache", 8), *other = numbers(s, "other", 8);
     tn_step_begin(s);
     tn_assign(cache, tn_add_scalar(cache, 1.0));
@@ -74,13 +73,11 @@ TEST(what_is_known_is_not_checked)
     assert_int_equal(named(&v, "check_index"), 1);
     forget(&v);
     assert_int_equal(tn_step_end(s), TN_OK);
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 /* An index that the run computes is looked up by another kernel than the one that assigns. */
-TEST(a_computed_index_and_an_assignment_are_apart)
+TEST_ON(a_computed_index_and_an_assignment_are_apart, open_cpu())
 {
-    tn_session *s = open_cpu();
     tn_tensor *b = numbers(s, "b", 4), *c = numbers(s, "c", 4);
     for (int bad = 0; bad < 2; bad++) {
         float v[4];
@@ -96,13 +93,11 @@ TEST(a_computed_index_and_an_assignment_are_apart)
         tn_read(c, TN_F32, v, sizeof v);
         for (int k = 0; k < 4; k++) assert_true(v[k] == (k < 3 ? 0.0f : 3.0f));
     }
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 /* An index that is looked through beforehand, and is written into a larger tensor besides. */
-TEST(an_index_that_stands_in_another_tensor_is_checked)
+TEST_ON(an_index_that_stands_in_another_tensor_is_checked, open_cpu())
 {
-    tn_session *s = open_cpu();
     tn_tensor *b = numbers(s, "b", 4), *places = numbers(s, "places", 6);
     for (int bad = 0; bad < 2; bad++) {
         float v[4];
@@ -125,14 +120,12 @@ TEST(an_index_that_stands_in_another_tensor_is_checked)
         tn_read(b, TN_F32, v, sizeof v);
         for (int k = 0; k < 4; k++) assert_true(v[k] == (float)(2 * k));
     }
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 /* ---- what is said, and what waits on ---- */
 
-TEST(what_was_refused_has_no_value)
+TEST_ON(what_was_refused_has_no_value, open_cpu())
 {
-    tn_session *s = open_cpu();
     tn_tensor *b = numbers(s, "b", 4), *c = numbers(s, "c", 4);
     int64_t at[2] = {1, 7};
     float v[4];
@@ -156,7 +149,6 @@ TEST(what_was_refused_has_no_value)
     assert_int_equal(tn_step_end(s), TN_OK);
     assert_int_equal(tn_read(b, TN_F32, v, sizeof v), TN_OK);
     assert_true(v[0] == 10 && v[3] == 13);
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 /* Asking for what cannot be had is no run: what waits goes on waiting, and counts once. */
@@ -275,10 +267,9 @@ TEST(a_refused_update_is_found_whatever_fails_after_it)
 }
 
 /* What was to be kept has no value, in the step and after it, until it is assigned one. */
-TEST(what_was_to_be_kept_has_no_value)
+TEST_ON(what_was_to_be_kept_has_no_value, open_cpu())
 {
     float v[4];
-    tn_session *s = open_cpu();
     tn_tensor *c = numbers(s, "c", 4);
     for (int late = 0; late < 3; late++) {
         tn_step_begin(s);
@@ -305,14 +296,12 @@ TEST(what_was_to_be_kept_has_no_value)
         tn_free(kept);
         tn_free(named);
     }
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 /* What a run before has made of a gradient stays, though the one that fails adds to it in its place; a norm
  * of the sum is none. */
-TEST(gradients_of_earlier_runs_stay)
+TEST_ON(gradients_of_earlier_runs_stay, open_cpu())
 {
-    tn_session *s = open_cpu();
     tn_tensor *p = tn_param(s, "p", tn_ones(s, TN_F32, TN_SHAPE(3)));
     tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 0.125);
     for (int step = 0; step < 3; step++) {
@@ -336,7 +325,6 @@ TEST(gradients_of_earlier_runs_stay)
         assert_int_equal(tn_read(p, TN_F32, v, sizeof v), TN_OK);
         for (int k = 0; k < 3; k++) assert_true(v[k] == (float)-step);
     }
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 /* An update that the lookup itself waits for, as it looks into what is updated, is taken back; so is
@@ -443,9 +431,8 @@ TEST(an_update_that_ran_counts_though_the_next_is_refused)
 
 /* A view of a parameter is held that an update waits for: the next one runs that first, and is whole or none.
  */
-TEST(an_update_is_refused_whole)
+TEST_ON(an_update_is_refused_whole, open_cpu())
 {
-    tn_session *s = open_cpu();
     tn_tensor *p = tn_param(s, "p", tn_ones(s, TN_F32, TN_SHAPE(4))),
               *q = tn_param(s, "q", tn_ones(s, TN_F64, TN_SHAPE(4)));
     tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 0.125);
@@ -467,13 +454,11 @@ TEST(an_update_is_refused_whole)
         const double want[3] = {1 - 0.375, 1 - 0.5, 1 - 0.875}; /* 1 + 2 eighths, or the first alone */
         for (int k = 0; k < 8; k++) assert_true(v[k / 4][k % 4] == want[step]);
     }
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 /* Its name is free, and no optimizer will meet it. */
-TEST(a_parameter_of_what_was_refused_is_none)
+TEST_ON(a_parameter_of_what_was_refused_is_none, open_cpu())
 {
-    tn_session *s = open_cpu();
     float v[4];
     const int64_t at[4] = {1, 9, 1, 1};
     tn_step_begin(s);
@@ -487,7 +472,6 @@ TEST(a_parameter_of_what_was_refused_is_none)
     assert_int_equal(tn_step_end(s), TN_OK);
     assert_int_equal(tn_read(w, TN_F32, v, sizeof v), TN_OK);
     for (int k = 0; k < 4; k++) assert_true(v[k] == (float)(k + 1));
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 /* A training with dropout in which steps fail, by a label out of range or a shape that does not fit, and are

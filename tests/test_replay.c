@@ -222,9 +222,8 @@ TEST(a_replayed_step_means_the_same)
 }
 
 /* A handle of the step before is stale although its node is used again. */
-TEST(handles_go_stale_all_the_same)
+TEST_ON(handles_go_stale_all_the_same, tn_open(.device = TN_CPU, .mode = TN_FUSED, .log = quiet))
 {
-    tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .log = quiet);
     tn_tensor *k = tn_keep(tn_ones(s, TN_F32, TN_SHAPE(3))), *old = NULL;
     for (int i = 0; i < 4; i++) {
         tn_step_begin(s);
@@ -237,13 +236,11 @@ TEST(handles_go_stale_all_the_same)
         assert_int_equal(tn_step_end(s), 0);
         assert_int_equal(tn_ndim(old), -1);
     }
-    assert_int_equal(tn_close(s), 0);
 }
 
 /* The next batch is another tensor: its values count, and the one before may be gone. */
-TEST(the_next_batch_takes_the_place_of_the_last)
+TEST_ON(the_next_batch_takes_the_place_of_the_last, tn_open(.device = TN_CPU, .mode = TN_FUSED, .log = quiet))
 {
-    tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .log = quiet);
     tn_tensor *w = tn_param(s, "w", tn_full(s, 2, TN_F32, TN_SHAPE(3)));
     tn_optim *opt = tn_sgd(s, tn_all_params(s), .lr = 0.5);
     double want = 2;
@@ -262,7 +259,6 @@ TEST(the_next_batch_takes_the_place_of_the_last)
     }
     tn_stats v = stats_of(s);
     assert_int_equal(v.replayed, 5);
-    assert_int_equal(tn_close(s), 0);
 }
 
 /* ---- what a tape can hold ---- */
@@ -370,9 +366,8 @@ TEST(each_of_them_is_replayed)
 }
 
 /* From the fourth step on nothing is to have a gradient. */
-TEST(without_gradients_is_another_step)
+TEST_ON(without_gradients_is_another_step, tn_open(.device = TN_CPU, .mode = TN_FUSED, .log = quiet))
 {
-    tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .log = quiet);
     tn_tensor *w = tn_param(s, "w", tn_full(s, 2, TN_F32, TN_SHAPE(3)));
     for (int i = 0; i < 6; i++) {
         tn_step_begin(s);
@@ -383,7 +378,6 @@ TEST(without_gradients_is_another_step)
         assert_true(tn_item(tn_sum(y, TN_ALL, false)) == 9);
         assert_int_equal(tn_step_end(s), 0);
     }
-    assert_int_equal(tn_close(s), 0);
 }
 
 /* ---- the plans that are remembered ---- */
@@ -410,10 +404,9 @@ static double evaluate(tn_session *s, int64_t n)
 static size_t allocated(void) { return mallinfo2().uordblks; }
 
 /* A thousand shapes leave the plans of the last ones, their arena, and no more memory than a few did. */
-TEST(shapes_without_end)
+TEST_ON(shapes_without_end, open_with_plans("32"))
 {
     enum { PLANS = 32, SHAPES = 1000, SETTLED = 200 };
-    tn_session *s = open_with_plans("32");
     size_t settled = 0;
     tn_stats a = {.size = sizeof a}, b = a;
     for (int i = 1; i <= SHAPES; i++) {
@@ -436,7 +429,6 @@ TEST(shapes_without_end)
     for (int i = PLANS + 1; i <= 2 * PLANS; i++) evaluate(s, i); /* the newest ones are still there */
     b = stats_of(s);
     assert_int_equal(b.plans, plans);
-    assert_int_equal(tn_close(s), 0);
 }
 
 /* A step that repeats itself keeps its plan, and goes on repeating, whatever comes and goes between; and one

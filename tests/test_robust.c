@@ -36,9 +36,9 @@ static double evaluate(tn_session *s, const struct net *n, int items)
     return value;
 }
 
-TEST(test_equal_steps_compile_and_plan_once)
+TEST_ON(test_equal_steps_compile_and_plan_once,
+        tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 3, .log = quiet))
 {
-    tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 3, .log = quiet);
     assert_non_null(s);
     struct net n;
     make_net(s, &n);
@@ -79,7 +79,6 @@ TEST(test_equal_steps_compile_and_plan_once)
     assert_int_equal(stats_of(s).compiled, g.compiled);
     assert_int_equal(stats_of(s).plans, g.plans);
     assert_string_equal(tn_error_text(s), "");
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 /* ---- what lies where gradients will be written ---- */
@@ -156,9 +155,8 @@ static long resident_kb(void)
     return kb;
 }
 
-TEST(test_memory_stays)
+TEST_ON(test_memory_stays, tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 3, .log = quiet))
 {
-    tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 3, .log = quiet);
     assert_non_null(s);
     struct net n;
     make_net(s, &n);
@@ -179,7 +177,6 @@ TEST(test_memory_stays)
 #else
     (void)late;
 #endif
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 TEST(test_float_state_is_left_alone)

@@ -147,10 +147,9 @@ TEST(table_like_pytorch)
 }
 
 /* A step on a long table moves its rows: some kilobytes, not the megabytes of the table. */
-TEST(long_table)
+TEST_ON(long_table, tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 1, .log = quiet))
 {
     enum { LONG = 20000, FEATURES = 64, LOOKED_UP = 64 };
-    tn_session *s = tn_open(.device = TN_CPU, .mode = TN_FUSED, .seed = 1, .log = quiet);
     tn_embed *e = tn_embedding_new(s, "e", LONG, FEATURES, .sparse = TN_SPARSE_ADAM);
     int32_t index[LOOKED_UP];
     for (int i = 0; i < LOOKED_UP; i++) index[i] = i * 311 % LONG;
@@ -166,7 +165,6 @@ TEST(long_table)
     const char *text = tn_plan_text(s);
     assert_int_equal(sscanf(text, "step: %*d kernels, %lf MB", &moved), 1);
     if (!(moved < 1)) fail_msg("%s", text);
-    tn_close(s);
 }
 
 RUN_TESTS(NULL, NULL)

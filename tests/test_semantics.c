@@ -23,8 +23,7 @@ static void is_vec(tn_tensor *x, float a, float b)
 
 TEST(an_operator_keeps_what_it_saw)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_tensor *w = tn_param(s, "w", vec(s, 1, 2));
         tn_step_begin(s);
         tn_tensor *before = tn_mul_scalar(w, 10.0), *view = tn_reshape(w, TN_SHAPE(2, 1));
@@ -41,8 +40,7 @@ TEST(an_operator_keeps_what_it_saw)
 
 TEST(a_view_made_outside_a_step_of_a_persistent_tensor_dies_with_the_next_one)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_tensor *k = vec(s, 1, 2);
         tn_tensor *view = tn_flip(k, TN_ALL);
         is_vec(view, 2, 1);
@@ -55,8 +53,7 @@ TEST(a_view_made_outside_a_step_of_a_persistent_tensor_dies_with_the_next_one)
 
 TEST(overlapping_assignment_reads_before_it_writes)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_tensor *k = tn_keep(tn_arange(s, 0, 64, 1, TN_F32));
         tn_step_begin(s);
         assert_int_equal(tn_assign(k, tn_flip(k, TN_ALL)), 0);
@@ -70,8 +67,7 @@ TEST(overlapping_assignment_reads_before_it_writes)
 /* loss = sum(w * w); the gradient at the values seen forward is 2 w, though w was moved before backward. */
 TEST(backward_uses_the_values_of_forward)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_tensor *w = tn_param(s, "w", vec(s, 3, 4));
         tn_step_begin(s);
         tn_tensor *loss = tn_sum(tn_mul(w, w), TN_ALL, 0);
@@ -88,8 +84,7 @@ TEST(backward_uses_the_values_of_forward)
  * names the tensor. Where nothing has run yet, it can still be had. */
 TEST(a_lost_version_is_an_error_and_never_a_wrong_number)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_tensor *w = tn_param(s, "w", vec(s, 3, 4));
         tn_step_begin(s);
         tn_tensor *loss = tn_sum(tn_mul(w, w), TN_ALL, 0);
@@ -105,8 +100,7 @@ TEST(a_lost_version_is_an_error_and_never_a_wrong_number)
 
 TEST(two_backwards_add_up)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_tensor *w = tn_param(s, "w", vec(s, 3, 4));
         tn_step_begin(s);
         tn_tensor *a = tn_sum(tn_mul(w, w), TN_ALL, 0), *b = tn_sum(tn_mul_scalar(w, 5.0), TN_ALL, 0);
@@ -121,8 +115,7 @@ TEST(two_backwards_add_up)
 
 TEST(a_gradient_is_written_into_its_segment)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_tensor *u = tn_param(s, "u", tn_ones(s, TN_F32, TN_SHAPE(5))), *w = tn_param(s, "w", vec(s, 3, 4));
         int64_t first, count;
         assert_int_equal(tn_param_segment(w, &first, &count), 0);
@@ -159,8 +152,7 @@ static size_t bytes_now(tn_session *s)
 TEST(what_only_infers_has_no_memory_for_gradients)
 {
     enum { N = 1 << 18, EACH = N * 4, ELSE = EACH / 4 };
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         const bool counts = Ways[way_].device != TN_REF; /* what parameters take */
         const size_t before = bytes_now(s);
         tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(N)));
@@ -186,8 +178,7 @@ TEST(what_only_infers_has_no_memory_for_gradients)
 
 TEST(inside_one_operator_assignments_wait_for_its_readers)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_tensor *a = tn_keep(vec(s, 1, 2)), *b = tn_keep(vec(s, 10, 20));
         tn_step_begin(s);
         tn_op_begin(s, "swap and add");
@@ -204,8 +195,7 @@ TEST(inside_one_operator_assignments_wait_for_its_readers)
 /* The same record twice, but the second time the source is the target's own memory, one element on. */
 TEST(a_plan_made_for_other_memory_does_not_serve_an_overlap)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_param(s, "u", tn_arange(s, 0, 64, 1, TN_F32));
         tn_tensor *w = tn_param(s, "w", tn_arange(s, 64, 128, 1, TN_F32));
         tn_tensor *other = tn_arange(s, 1000, 1128, 1, TN_F32), *all;
@@ -287,8 +277,7 @@ TEST(memory_that_was_borrowed_twice_is_known_by_its_addresses)
 
 TEST(after_an_error_nothing_is_assigned)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_tensor *w = tn_param(s, "w", vec(s, 3, 4));
         tn_optim *opt = tn_sgd(s, tn_all_params(s), .lr = 1.0);
         tn_step_begin(s);
@@ -309,8 +298,7 @@ TEST(after_an_error_nothing_is_assigned)
 
 TEST(an_index_out_of_range_is_found)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         const int32_t label[2] = {0, 7};
         tn_step_begin(s);
         tn_tensor *x = tn_ones(s, TN_F32, TN_SHAPE(2, 3)), *y = tn_from(s, label, TN_I32, TN_SHAPE(2));
@@ -325,8 +313,7 @@ TEST(an_index_out_of_range_is_found)
 
 TEST(bytes_wrap_around)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_step_begin(s);
         tn_tensor *x = tn_add(tn_full(s, 255, TN_U8, TN_SHAPE(2)), tn_full(s, 1, TN_U8, TN_SHAPE(2)));
         is_vec(tn_where(tn_eq_scalar(x, 0), vec(s, 3, 4), vec(s, 5, 6)), 3, 4);
@@ -338,8 +325,7 @@ TEST(whatever_is_not_zero_is_true)
 {
     const float real[] = {0, 0.5F, 3, -1};
     const int64_t whole[] = {0, 256, -2, 5};
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_step_begin(s);
         for (int k = 0; k < 2; k++) {
             tn_tensor *x = k ? tn_from(s, whole, TN_I64, TN_SHAPE(4)) : tn_from(s, real, TN_F32, TN_SHAPE(4));
@@ -359,8 +345,7 @@ TEST(the_first_of_equals_is_chosen)
     float x[R][C];
     rng g = {4};
     for (int i = 0; i < R * C; i++) x[i / C][i % C] = (float)rng_below(&g, 1 + i / C);
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         tn_step_begin(s);
         for (int most = 0; most < 2; most++)
             for (int axis = 0; axis < 2; axis++) {
@@ -429,8 +414,8 @@ TEST(draws_follow_the_program_and_the_seed)
 /* A mask that backward makes again is the one there was, or an error. */
 TEST(another_seed_changes_no_mask)
 {
-    for (int other = 0; other < 2; other++) ON_EACH_WAY(s)
-        {
+    for (int other = 0; other < 2; other++)
+        ON_EACH_WAY(s) {
             tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(100)));
             float y[100], g[100];
             tn_step_begin(s);
@@ -448,8 +433,7 @@ TEST(another_seed_changes_no_mask)
 
 TEST(dropout_keeps_its_mask_in_backward_and_rests_in_evaluation)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         enum { N = 4096 };
         static float x[N], y[N], g[N];
         for (int i = 0; i < N; i++) x[i] = 1;
@@ -477,8 +461,7 @@ TEST(dropout_keeps_its_mask_in_backward_and_rests_in_evaluation)
 
 TEST(running_statistics_move_once_a_step_and_only_in_training)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         const float v[4] = {1, 10, 3, 30};
         tn_tensor *mean = tn_buffer(s, "mean", tn_zeros(s, TN_F32, TN_SHAPE(2)));
         tn_tensor *var = tn_buffer(s, "var", tn_ones(s, TN_F32, TN_SHAPE(2)));
@@ -570,8 +553,7 @@ TEST(a_window_moves_without_a_new_plan)
 /* Each row's sum over every other row's: read beside the sums along both axes, it is not their diagonal. */
 TEST(a_reduction_read_along_two_axes_is_all_of_their_product)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         float v[16];
         tn_step_begin(s);
         tn_tensor *x = tn_expand(tn_reshape(tn_arange(s, 1, 5, 1, TN_F32), TN_SHAPE(4, 1)), TN_SHAPE(4, 8));
@@ -603,8 +585,7 @@ TEST(draws_beside_a_column_reduction_are_those_of_eager_mode)
 /* The gradient that reaches the scatter is a number repeated, which stands in no memory. */
 TEST(a_number_can_be_gathered)
 {
-    ON_EACH_WAY(s)
-    {
+    ON_EACH_WAY(s) {
         float v[2];
         const int64_t at[2] = {1, 0};
         tn_tensor *src = tn_param(s, "src", vec(s, 3, 4)), *grad = NULL;

@@ -211,16 +211,14 @@ int fsync(int fd)
     return (int)syscall(SYS_fsync, fd);
 }
 
-TEST(a_save_goes_on_after_interruptions)
+TEST_ON(a_save_goes_on_after_interruptions, tn_open(.device = TN_CPU))
 {
     const char *path = fresh_dir();
-    tn_session *s = tn_open(.device = TN_CPU);
     assert_non_null(tn_param(s, "w", tn_full(s, 1, TN_F32, TN_SHAPE(4))));
     interruptions = 5;
     assert_int_equal(tn_save(s, path), 0);
     assert_int_equal(interruptions, 0);
     assert_int_equal(tn_load(s, path), 0);
-    assert_int_equal(tn_close(s), 0);
 }
 
 static int prepare(void **state)

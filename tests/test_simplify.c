@@ -51,9 +51,8 @@ static tn_tensor *ramp(tn_session *s, int n, float from, float step)
 
 /* ---- common values ---- */
 
-TEST(a_value_is_computed_once)
+TEST_ON(a_value_is_computed_once, rig_open(TN_CPU))
 {
-    tn_session *s = rig_open(TN_CPU);
     tn_tensor *x = tn_keep(ramp(s, N, -2, 0.001f));
     tn_step_begin(s);
     tn_tensor *y = tn_add(tn_exp(x), tn_exp(x));
@@ -67,13 +66,11 @@ TEST(a_value_is_computed_once)
     for (int i = 0; i < N; i++)
         close_to((double)got[i], 2 * exp((double)(-2 + 0.001f * (float)i)), 1e-5 * (double)got[i]);
     tn_step_end(s);
-    tn_close(s);
 }
 
 /* Each use of a vector along rows is a view of its own, and so is each transpose. */
-TEST(views_of_one_tensor_are_one)
+TEST_ON(views_of_one_tensor_are_one, rig_open(TN_CPU))
 {
-    tn_session *s = rig_open(TN_CPU);
     tn_tensor *x = tn_keep(tn_randn(s, TN_F32, TN_SHAPE(64, 64))), *b = tn_keep(ramp(s, 64, 0, 0.1f));
     tn_step_begin(s);
     tn_tensor *p = tn_tanh(tn_add(x, b)), *q = tn_tanh(tn_add(x, b));
@@ -89,13 +86,11 @@ TEST(views_of_one_tensor_are_one)
     tn_tensor *h = tn_tanh(tn_add(x, b)), *w = tn_matmul(x, tn_transpose(x, 0, 1));
     assert_true(got == tn_item(tn_sum(tn_add(tn_mul(h, h), tn_mul(w, w)), TN_ALL, 0)));
     tn_step_end(s);
-    tn_close(s);
 }
 
 /* The user holds two tensors: they have one value, and memory of their own. */
-TEST(two_results_are_two_tensors)
+TEST_ON(two_results_are_two_tensors, rig_open(TN_CPU))
 {
-    tn_session *s = rig_open(TN_CPU);
     tn_tensor *x = tn_keep(ramp(s, N, 0, 0.001f));
     for (int round = 0; round < 3; round++) {
         tn_step_begin(s);
@@ -116,12 +111,10 @@ TEST(two_results_are_two_tensors)
         tn_free(a);
         tn_free(b);
     }
-    tn_close(s);
 }
 
-TEST(results_are_written_by_one_kernel)
+TEST_ON(results_are_written_by_one_kernel, rig_open(TN_CPU))
 {
-    tn_session *s = rig_open(TN_CPU);
     tn_tensor *x = tn_keep(ramp(s, N, 0, 0.001f));
     tn_step_begin(s);
     tn_tensor *a = tn_sin(tn_exp(x)), *b = tn_sin(tn_exp(x)),
@@ -138,24 +131,20 @@ TEST(results_are_written_by_one_kernel)
     assert_memory_equal(one, two, sizeof one);
     assert_memory_equal(one, three, sizeof one);
     tn_step_end(s);
-    tn_close(s);
 }
 
-TEST(draws_are_never_common)
+TEST_ON(draws_are_never_common, rig_open(TN_CPU))
 {
-    tn_session *s = rig_open(TN_CPU);
     tn_step_begin(s);
     tn_tensor *d = tn_sub(tn_rand(s, TN_F32, TN_SHAPE(N)), tn_rand(s, TN_F32, TN_SHAPE(N)));
     double far = tn_item(tn_sum(tn_abs(d), TN_ALL, 0));
     assert_true(far > N / 4.0);
     assert_int_equal(last_plan(s)->n_common, 0);
     tn_step_end(s);
-    tn_close(s);
 }
 
-TEST(versions_are_not_common)
+TEST_ON(versions_are_not_common, rig_open(TN_CPU))
 {
-    tn_session *s = rig_open(TN_CPU);
     tn_tensor *w = tn_keep(ramp(s, N, 0, 0.001f));
     tn_step_begin(s);
     tn_tensor *old = tn_exp(w), *again = tn_exp(w);
@@ -165,13 +154,11 @@ TEST(versions_are_not_common)
     close_to(tn_item(tn_mean(ratio, TN_ALL, 0)), exp(1), 1e-5);
     assert_int_equal(last_plan(s)->n_common, 1);
     tn_step_end(s);
-    tn_close(s);
 }
 
 /* The record tells whether two operands are one: the plan of one case is not found in the other. */
-TEST(one_operand_twice_is_not_two)
+TEST_ON(one_operand_twice_is_not_two, rig_open(TN_CPU))
 {
-    tn_session *s = rig_open(TN_CPU);
     tn_tensor *x = tn_keep(ramp(s, N, 0, 0.001f)), *y = tn_keep(ramp(s, N, 1, 0.001f));
     for (int round = 0; round < 4; round++) {
         tn_step_begin(s);
@@ -183,12 +170,10 @@ TEST(one_operand_twice_is_not_two)
         if (round < 2) assert_int_equal(last_plan(s)->n_common, !round);
         tn_step_end(s);
     }
-    tn_close(s);
 }
 
-TEST(a_gradient_shares_what_it_makes_twice)
+TEST_ON(a_gradient_shares_what_it_makes_twice, rig_open(TN_CPU))
 {
-    tn_session *s = rig_open(TN_CPU);
     tn_tensor *w = tn_param(s, "w", ramp(s, N, -1, 0.0005f));
     tn_step_begin(s);
     tn_tensor *loss = tn_sum(tn_mul(tn_exp(w), tn_exp(w)), TN_ALL, 0);
@@ -204,7 +189,6 @@ TEST(a_gradient_shares_what_it_makes_twice)
         close_to((double)g[i], 2 * exp(2 * x), 1e-4 * exp(2 * x));
     }
     tn_step_end(s);
-    tn_close(s);
 }
 
 /* ---- algebra ---- */
@@ -382,9 +366,8 @@ TEST(numbers_are_worked_out)
 }
 
 /* An operand that is overwritten later is copied as it was written: to be had then. */
-TEST(what_is_overwritten_is_copied)
+TEST_ON(what_is_overwritten_is_copied, rig_open(TN_CPU))
 {
-    tn_session *s = rig_open(TN_CPU);
     tn_tensor *w = tn_keep(ramp(s, N, 1, 1));
     for (int round = 0; round < 4; round++) {
         tn_step_begin(s);
@@ -396,7 +379,6 @@ TEST(what_is_overwritten_is_copied)
         assert_true(tn_item(high) == 2);
         tn_step_end(s);
     }
-    tn_close(s);
 }
 
 /* ---- guards ---- */
@@ -459,9 +441,8 @@ TEST(a_number_that_stays_is_folded)
 }
 
 /* A number that is never 0, 1 or another that folds keeps one plan whatever it is. */
-TEST(numbers_that_change_make_no_plans)
+TEST_ON(numbers_that_change_make_no_plans, rig_open(TN_CPU))
 {
-    tn_session *s = rig_open(TN_CPU);
     tn_tensor *x = tn_keep(ramp(s, N, -1, 0.0004f));
     for (int i = 0; i < 6; i++) times(s, x, 2.0 - 0.2 * i); /* 1.0 comes last, when the plan is made */
     uint64_t plans = s->stats.plans;
@@ -470,13 +451,11 @@ TEST(numbers_that_change_make_no_plans)
     times(s, x, -3);
     assert_int_equal(s->stats.plans, plans);
     assert_int_equal(last_plan(s)->n_guard, 0);
-    tn_close(s);
 }
 
 /* The sign of a zero counts: x - 0 is x, x - -0 is not. */
-TEST(a_guard_is_for_one_number)
+TEST_ON(a_guard_is_for_one_number, rig_open(TN_CPU))
 {
-    tn_session *s = rig_open(TN_CPU);
     const float v[4] = {-0.0f, 0.0f, 1, -1};
     tn_tensor *x = tn_keep(tn_from(s, v, TN_F32, TN_SHAPE(4))),
               *one = tn_keep(tn_ones(s, TN_F32, TN_SHAPE(4)));
@@ -490,13 +469,11 @@ TEST(a_guard_is_for_one_number)
         assert_int_equal(last_plan(s)->n_guard, round == 0);
         tn_step_end(s);
     }
-    tn_close(s);
 }
 
 /* Two flushes of one step with one record: the second finds the plan of the first, or another. */
-TEST(two_segments_share_a_record)
+TEST_ON(two_segments_share_a_record, rig_open(TN_CPU))
 {
-    tn_session *s = rig_open(TN_CPU);
     tn_tensor *x = tn_keep(ramp(s, N, -1, 0.0004f));
     double one = 0, three = 0;
     for (int i = 0; i < N; i++) {
@@ -515,12 +492,10 @@ TEST(two_segments_share_a_record)
         assert_int_equal(tn_error(s), 0);
     }
     assert_int_equal(s->stats.plans - plans, 2);
-    tn_close(s);
 }
 
-TEST(the_plan_text_counts_them)
+TEST_ON(the_plan_text_counts_them, rig_open(TN_CPU))
 {
-    tn_session *s = rig_open(TN_CPU);
     tn_tensor *w = tn_keep(ramp(s, N, -1, 0.0005f));
     tn_step_begin(s);
     tn_tensor *y = tn_mul_scalar(tn_add(tn_exp(w), tn_exp(w)), 1.0);
@@ -534,7 +509,6 @@ TEST(the_plan_text_counts_them)
     tn_item(tn_sum(tn_sin(w), TN_ALL, 0));
     tn_step_end(s);
     assert_null(strstr(tn_plan_text(s), "simplified"));
-    tn_close(s);
 }
 
 RUN_TESTS(NULL, NULL)

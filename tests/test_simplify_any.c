@@ -32,7 +32,7 @@ static tn_tensor *another(tn_graph *g, tn_tensor *x, tn_tensor *y)
     }
 }
 
-static int anything(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(anything)
 {
     enum { MADE = 24 };
     uint64_t start = dice; /* the same on each device */
@@ -51,7 +51,7 @@ TEST(any_graph_keeps_its_values)
     int common = 0, folded = 0, guards = 0;
     setenv("TENSOR_KERNEL_OPT", "0", 1);
     for (int i = 0; i < GRAPHS; i++) {
-        rig_case c = {2, {{TN_F32, 2, {8, 8}, -1, 1}, {TN_F32, 2, {8, 8}, -1, 1}}, anything, 0, 1e-4};
+        rig_case c = CASE(anything, 0, 1e-4, {TN_F32, 2, {8, 8}, -1, 1}, {TN_F32, 2, {8, 8}, -1, 1});
         dice = (uint64_t)i * 7919 + 1;
         rig_check(&c);
         tn_session *s = rig_open(TN_CPU);

@@ -137,8 +137,7 @@ TEST(like_pytorch)
     golden_open(&g, "special");
     for (int p = 1; p < PLACE_COUNT; p++) { /* the reference does not overflow where f32 does */
         tn_session *s = open_place(&PLACES[p], NULL, NULL);
-        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-            const row *r = &rows[i];
+        TN_EACH(r, rows, sizeof rows / sizeof *rows) {
             tn_tensor *in[2] = {NULL}, *gin[2] = {NULL};
             int n = r->in[1] ? 2 : 1;
             double *x = golden_values(golden_find(&g, "%s", r->in[0]));

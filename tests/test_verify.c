@@ -17,9 +17,8 @@ typedef struct bed {
 /* ---- graphs: node 0 .. in the order they are made ---- */
 
 /* 0 e = exp(x), 1 m = e @ w, 2 relu(m), which the product applies, 3 s = sum of e's rows, 4 e / s */
-static int chain(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(chain)
 {
-    (void)g;
     tn_tensor *e = tn_mk1(TN_OP_exp, in[0]), *m = tn_mk_matmul(e, in[1], NULL);
     root[0] = tn_mk1(TN_OP_relu, m);
     root[1] = tn_mk2(TN_OP_div, e, tn_mk_expand(tn_mk_reduce(TN_OP_reduce_sum, e, 2), 2, e->shape));
@@ -27,9 +26,8 @@ static int chain(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 }
 
 /* 0 sum of x's rows, 1 x / sum, 2 sin(y), 3 x = sin(y): one kernel of two phases reads x and overwrites it */
-static int in_place(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(in_place)
 {
-    (void)g;
     tn_tensor *x = in[0];
     root[0] = tn_mk2(TN_OP_div, x, tn_mk_expand(tn_mk_reduce(TN_OP_reduce_sum, x, 2), 2, x->shape));
     root[1] = tn_mk_assign(x, tn_mk1(TN_OP_sin, in[2]));
@@ -37,9 +35,8 @@ static int in_place(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 }
 
 /* 0 x @ w, 1 x + y, 2 x = x + y: the product reads what is then overwritten */
-static int overwritten(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(overwritten)
 {
-    (void)g;
     root[0] = tn_mk_matmul(in[0], in[1], NULL);
     root[1] = tn_mk_assign(in[0], tn_mk2(TN_OP_add, in[0], in[2]));
     return 2;
@@ -47,9 +44,8 @@ static int overwritten(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
 
 /* 0 x @ w, 1 exp, 2 @ w, 3 exp, 4 @ w: products with what follows them in a row, and memory for what is
  * between them */
-static int row(tn_graph *g, tn_tensor *const *in, tn_tensor **root)
+GRAPH(row)
 {
-    (void)g;
     tn_tensor *a = tn_mk1(TN_OP_exp, tn_mk_matmul(in[0], in[1], NULL));
     tn_tensor *b = tn_mk1(TN_OP_exp, tn_mk_matmul(a, in[1], NULL));
     root[0] = tn_mk_matmul(b, in[1], NULL);
