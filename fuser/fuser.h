@@ -28,6 +28,11 @@ void fu_mark_means(fu_ctx *c, int *scratch);
 void fu_wait_late(fu_ctx *c, int *order, int n);
 int fu_begin_early(fu_ctx *c);
 
+/* ---- lives.c ---- */
+/* order: groups as they are to run; of neighbours that do not wait for each other, the one that lets more go
+ * runs first. */
+int fu_shorten_lives(fu_ctx *c, int *order, int n);
+
 /* ---- verify_steps.c ---- */
 int fu_verify_steps(fu_ctx *c); /* as fu_verify_graph */
 

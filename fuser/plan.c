@@ -153,6 +153,7 @@ int fu_emit_all(fu_ctx *c)
         for (int w = q.waits[at]; w >= 0; w = q.wait[w].next)
             if (!--q.left[q.wait[w].group]) push_ready(c, &q, q.wait[w].group);
     }
+    if (fu_shorten_lives(c, order, left)) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
     fu_wait_late(c, order, left);
     for (int n = 0; n < left; n++) {
         const fu_group *g = &c->group[order[n]];

@@ -323,6 +323,42 @@ TEST(results_take_the_place_of_operands)
     tn_close(s);
 }
 
+static const tn_plan_value *value_at(const tn_plan *p, int slot)
+{
+    for (int i = 0; i < p->n_value; i++)
+        if (p->value[i].slot == slot) return &p->value[i];
+    return NULL;
+}
+
+/* Of a layer's two gradients the weight's comes first: what it alone has read makes room for the other, which
+ * is the last that reads the gradient of the layer's result. */
+TEST(values_die_before_others_are_born)
+{
+    enum { LAYERS = 4, SIDE = 256 };
+    tn_session *s = rig_open(TN_CPU);
+    tn_tensor *w[LAYERS];
+    const char *const name[LAYERS] = {"a", "b", "c", "d"};
+    for (int i = 0; i < LAYERS; i++) w[i] = tn_param(s, name[i], tn_randn(s, TN_F32, TN_SHAPE(SIDE, SIDE)));
+    tn_step_begin(s);
+    tn_tensor *h = tn_randn(s, TN_F32, TN_SHAPE(SIDE, SIDE));
+    for (int i = 0; i < LAYERS; i++) h = tn_matmul(h, w[i]);
+    tn_backward(tn_sum(tn_square(h), TN_ALL, false));
+    tn_step_end(s);
+    const tn_plan *p = tn_plan_cache_find(s->plans, s->scratch->key, s->scratch->n_key, NULL, NULL);
+    assert_non_null(p);
+    int forward = 0, seen = 0;
+    for (int i = 0; i < p->n_step; i++) {
+        const tn_step *st = &p->step[i];
+        if (st->kind != TN_STEP_GEMM || forward++ < LAYERS) continue;
+        const tn_plan_value *made = value_at(p, st->buf[3]), *of = value_at(p, st->buf[0]);
+        if (!made || made->alias >= 0 || made->last == i) continue;
+        seen++;
+        if (of->last != i) fail_msg("step %d: what it reads is read until %d", i, of->last);
+    }
+    assert_int_equal(seen, LAYERS - 1);
+    tn_close(s);
+}
+
 /* Pieces of lent memory, some of which begin where the one before ends. */
 static void lend(tn_plan *p, tn_lent *lent, int n, rng *r)
 {

@@ -255,6 +255,9 @@ fu_candidate fu_candidate_of(const fu_ctx *c, const fu_group *g); /* the group a
 /* Returns true where some group reads the node's value from memory: one that computes a user of the node, but
  * not the node itself. With a candidate k: as if k were one group already. */
 bool fu_read_outside(const fu_ctx *c, const fu_candidate *k, int node);
+/* Lists the groups that compute a user of the node and would read it from memory. Returns how many; -1: more
+ * than `most`. */
+int fu_readers(const fu_ctx *c, int node, int *out, int most);
 /* Returns true where the candidate stores the node, rather than computes a copy of it for itself. */
 bool fu_owns(const fu_ctx *c, const fu_candidate *k, int node);
 

@@ -50,6 +50,24 @@ bool fu_read_outside(const fu_ctx *c, const fu_candidate *k, int node)
     return false;
 }
 
+int fu_readers(const fu_ctx *c, int node, int *out, int most)
+{
+    const fu_node *n = &c->node[node];
+    int count = 0, owner = fu_group_of(c, node);
+    for (int u = 0; u < n->n_user; u++) {
+        const fu_node *user = &c->node[n->user[u]];
+        for (int k = -1; k < user->n_copy; k++) {
+            int g = k < 0 ? fu_group_of(c, n->user[u]) : fu_alive(c, user->copy[k]);
+            bool known = g == owner || fu_has(&c->group[g], node);
+            for (int i = 0; i < count && !known; i++) known = out[i] == g;
+            if (known) continue;
+            if (count == most) return -1;
+            out[count++] = g;
+        }
+    }
+    return count;
+}
+
 bool fu_owns(const fu_ctx *c, const fu_candidate *k, int node) { return is_of(k, fu_group_of(c, node)); }
 
 fu_candidate fu_candidate_of(const fu_ctx *c, const fu_group *g)

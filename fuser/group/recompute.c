@@ -141,25 +141,6 @@ static bool holds_up(const again *r)
     return false;
 }
 
-/* The groups that compute a user of the node and would read it from memory. */
-static int readers(const fu_ctx *c, int node, int *out, int most)
-{
-    const fu_node *n = &c->node[node];
-    int count = 0, owner = fu_group_of(c, node);
-    for (int u = 0; u < n->n_user; u++) {
-        const fu_node *user = &c->node[n->user[u]];
-        for (int k = -1; k < user->n_copy; k++) {
-            int g = k < 0 ? fu_group_of(c, n->user[u]) : fu_alive(c, user->copy[k]);
-            bool known = g == owner || fu_has(&c->group[g], node);
-            for (int i = 0; i < count && !known; i++) known = out[i] == g;
-            if (known) continue;
-            if (count == most) return -1;
-            out[count++] = g;
-        }
-    }
-    return count;
-}
-
 /* Adds what r lists to group g. */
 static bool add_again(fu_ctx *c, int g, const again *r)
 {
@@ -328,7 +309,7 @@ static bool compute_again(fu_ctx *c, int node, bool tiles, bool near)
     const fu_room room = c->group[fu_group_of(c, node)].room;
     if (room != FU_LOOPS && (room != FU_TILE || tiles || !fu_widens(n))) return false;
     again r = {.size = tn_node_numel(n->t), .tiles = tiles, .near = near};
-    int to[MANY], count = readers(c, node, to, MANY);
+    int to[MANY], count = fu_readers(c, node, to, MANY);
     if (count <= 0 || cost_of(n->t) < 0 || !collect_again(c, node, &r) || holds_up(&r)) return false;
     if (fu_alone(c, &c->group[fu_group_of(c, node)])) return false;
     double reads = 0;
