@@ -120,7 +120,7 @@ TEST(the_same_bits)
                         kept between them */
     } rows[] = {{BLOCKS, {0}, .6},
                 {BLOCKS, {.nested = true}, .6},
-                {BLOCKS, {.read = true}, 1.5},
+                {BLOCKS, {.read = true}, 1.6},
                 {BLOCKS, {.change = true}, 1},
                 {IMAGES, {0}, .8},
                 {IMAGES, {.read = true}, 1.5},
@@ -163,7 +163,8 @@ TEST(within_a_budget)
                 const bool order = fabs(a - b) <= 1e-4 * fabs(a); /* of sums */
                 if (want != got && !order) fail_msg("another training: %.17g, not %.17g", b, a);
                 assert_true(warned <= 1);
-                if (!warned && taken > w.budget) fail_msg("over, and nothing is said of it");
+                if (!warned && taken > w.budget + .005)
+                    fail_msg("over, and nothing is said of it"); /* two digits */
                 if (taken > all * 1.0001) fail_msg("more than without a budget");
                 if (share[i] > 1 && taken != all) fail_msg("there is room, and it is not used");
                 if (kind == BLOCKS && k == 0 && share[i] >= .5) assert_true(taken <= w.budget && !warned);
@@ -211,6 +212,59 @@ TEST(made_again_by_itself)
         close_clean(s);
     }
     assert_true(bits[0] == bits[1] || subject_device() == TN_CUDA);
+}
+
+/* What convolutions of one channel read or make is made again where it lowers what is alive at most: of
+ * depthwise layers, in the midst of backward, half of what forward would keep, and of a first layer that
+ * nothing normalizes the convolution itself. Where little would be spared of what a step holds, it is kept.
+ */
+TEST(made_again_for_the_peak)
+{
+    enum { DEPTH = 4, CHANNELS = 32, N = 4, SIDE = 16, ONE = N * SIDE * SIDE * CHANNELS * 4 };
+    double arena[2];
+    for (int large = 0; large < 2; large++) { /* a table that is trained beside it */
+        uint64_t bits[2] = {0, 0};
+        for (int kept = 0; kept < 2; kept++) {
+            tn_session *s =
+                tn_open(.device = subject_device(), .mode = TN_FUSED, .seed = 7, .threads = 2, .log = quiet);
+            tn_conv *first = tn_conv2d_new(s, "first", 1, CHANNELS, 3, .pad = 1), *deep[DEPTH];
+            tn_norm *norm[DEPTH];
+            char name[16];
+            for (int i = 0; i < DEPTH; i++) {
+                snprintf(name, sizeof name, "c%d", i);
+                deep[i] = tn_conv2d_new(s, name, CHANNELS, CHANNELS, 3, .pad = 1, .groups = CHANNELS);
+                snprintf(name, sizeof name, "n%d", i);
+                norm[i] = tn_batch_norm_new(s, name, CHANNELS);
+            }
+            tn_conv *wide = tn_conv2d_new(s, "wide", CHANNELS, CHANNELS, 3, .pad = 1);
+            tn_linear *out = tn_linear_new(s, "out", SIDE * SIDE * CHANNELS, large ? 1024 : 2);
+            tn_optim *opt = tn_sgd(s, tn_all_params(s), .lr = 1e-2);
+            for (int step = 0; step < STEPS; step++) {
+                tn_step_begin(s);
+                tn_tensor *x = tn_randn(s, TN_F32, TN_SHAPE(N, SIDE, SIDE, 1));
+                x = tn_relu(tn_conv2d_forward(first, x));
+                for (int i = 0; i < DEPTH; i++)
+                    x = tn_relu(tn_norm_forward(norm[i], tn_conv2d_forward(deep[i], x)));
+                x = tn_conv2d_forward(wide, x);
+                x = tn_linear_forward(out, tn_reshape(x, TN_SHAPE(N, SIDE * SIDE * CHANNELS)));
+                tn_tensor *l = tn_mean(tn_square(x), TN_ALL, false);
+                if (kept) tn_flush(s);
+                tn_backward(l);
+                tn_optim_step(opt);
+                bits[kept] = bits[kept] * 31 + bits_of(tn_item(l));
+                tn_step_end(s);
+            }
+            const char *plan = tn_plan_text(s);
+            const int again = strstr(plan, "conv2d again") && strstr(plan, "relu again");
+            if (again == (kept || large)) fail_msg("%s:\n%s", again ? "made again" : "not made again", plan);
+            if (!kept)
+                assert_int_equal(sscanf(strstr(plan, "moved, "), "moved, %lf MB arena", &arena[large]), 1);
+            close_clean(s);
+        }
+        assert_true(bits[0] == bits[1] || subject_device() == TN_CUDA);
+    }
+    /* an image of each layer, what relu gives of the first two, and gradients; not of all layers */
+    if (arena[0] > (DEPTH + 3.2) * ONE * 1e-6) fail_msg("the arena is %.2f MB", arena[0]);
 }
 
 static uint64_t nodes_of_step(bool kept)

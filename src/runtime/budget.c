@@ -200,11 +200,12 @@ bool tn_budget_choose(tn_session *s, const tn_tensor *loss)
 void tn_budget_learn(tn_session *s)
 {
     tn_budget *b = &s->budget;
-    int64_t taken = 0;
+    int64_t taken = 0, lent = 0; /* to values, of memory that gradients are written to later */
     if (!b->bytes || !s->explain->now.backward || b->estimate <= 0 || s->graph.error.status) return;
     for (int i = 0; i < s->explain->now.n; i++) {
         const tn_plan *p = s->explain->now.run[i].plan;
         if ((int64_t)p->arena_bytes > taken) taken = (int64_t)p->arena_bytes;
+        if ((int64_t)p->lent_bytes > lent) lent = (int64_t)p->lent_bytes;
     }
     const double share = (double)taken / (double)b->all; /* batches may be of several sizes */
     if (b->best.share == 0 || share < b->best.share) {
@@ -216,8 +217,8 @@ void tn_budget_learn(tn_session *s)
     if (b->state == TN_BUDGET_SETTLED) return;
     const bool over = taken > b->bytes, loose = b->again && taken < b->bytes - b->bytes / 5 && b->tries < 2;
     if (b->state == TN_BUDGET_WITHOUT || (over && (b->at_least || b->tries == TRIES))) {
-        const bool try =
-            b->state == TN_BUDGET_LEARNS && b->again && (double)b->dear < b->best.share * (double)b->all;
+        const bool try = b->state == TN_BUDGET_LEARNS && b->again &&
+                         (double)(b->dear - lent) < b->best.share * (double)b->all;
         b->state = try ? TN_BUDGET_WITHOUT : TN_BUDGET_SETTLED;
         b->tries++; /* the next step is recorded anew, here and below */
         if (!try && b->best.taken > b->bytes)

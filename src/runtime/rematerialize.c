@@ -9,11 +9,14 @@
  * that forward would keep, one is left. What a kernel of the fuser's reads needs no choice here
  * (fuser/group/recompute.c): this is for values that a library, or a product's own kernel, reads from memory.
  *
- * An elementwise value is made again where all large values that it comes from, SOURCES at most, are kept for
- * other gradients, where that is little arithmetic, and where what reads it computes much for each of its
- * elements: products and convolutions then take so long that one more write beside them does not count.
+ * An elementwise value can be made again where all large values that it comes from, SOURCES at most, are kept
+ * for other gradients, and where that is little arithmetic; that of a product of few terms, such as a
+ * convolution of one channel, is no more. Where what reads it computes much for each of its elements, it is
+ * made again: products and convolutions take so long that one more write beside them does not count. Else
+ * that has a price, and is done where it lowers what a step holds at most (peak.c).
  * How gradients come to read the second value is autograd/again.c's matter. Start with tn_rematerialize.
  * (The idea: Chen, Xu, Zhang, Guestrin, Training Deep Nets with Sublinear Memory Cost, 2016, section 4.) */
+#include "../device/profile.h"
 #include "wanted.h"
 
 enum {
@@ -26,14 +29,14 @@ enum {
     SHARE = 6         /* of all that gradients read, at least the sixth part is spared, or nothing */
 };
 
-enum { KEPT = 1, READ = 2, AGAIN = 4 };
+enum { KEPT = 1, READ = 2, AGAIN = 4, HANDED = 8 }; /* HANDED: to some product */
 
 /* Of what a value is made. */
 typedef struct origin {
     int64_t size;
     const tn_tensor *source[SOURCES];
     int n_source, nodes;
-    double work;
+    double work, product_ns;
 } origin;
 
 static bool is_elementwise(const tn_tensor *n)
@@ -45,7 +48,9 @@ static bool is_elementwise(const tn_tensor *n)
 /* Returns true where making x again computes the node, rather than reads it. */
 static bool is_made(const tn_wanted *w, const uint8_t *how, const tn_tensor *n)
 {
-    return tn_wanted_has(w, n) && tn_is_open(n) && is_elementwise(n) && !(how[n->id] & KEPT);
+    if (!tn_wanted_has(w, n) || !tn_is_open(n) || how[n->id] & KEPT) return false;
+    return is_elementwise(n) ||
+           (!w->bytes[n->id] && tn_product_terms(n) > 0 && tn_product_terms(n) <= MOST_WORK);
 }
 
 static bool comes_of(const tn_wanted *w, const uint8_t *how, const tn_tensor *x, origin *o)
@@ -53,7 +58,8 @@ static bool comes_of(const tn_wanted *w, const uint8_t *how, const tn_tensor *x,
     const tn_tensor *b = x->base;
     if (tn_is_number(b)) return true;
     if (is_made(w, how, b)) {
-        o->work += tn_op_get(b->op)->work;
+        o->work += is_elementwise(b) ? tn_op_get(b->op)->work : tn_product_terms(b);
+        if (!is_elementwise(b)) o->product_ns += tn_product_ns(w->target, b);
         if (++o->nodes > MOST_NODES || o->work > MOST_WORK) return false;
         for (int i = 0; i < b->n_in; i++)
             if (!comes_of(w, how, b->in[i], o)) return false;
@@ -74,25 +80,22 @@ static double intensity(const tn_tensor *n, int k)
     const int64_t x = tn_node_numel(n->in[k]), y = tn_node_numel(n);
     if ((kind != TN_KIND_GEMM && kind != TN_KIND_CONV && kind != TN_KIND_ATTENTION) || !x) return 0;
     if (kind == TN_KIND_CONV) { /* window and channels of each filter, at as many places as the smaller has */
-        const tn_tensor *w = n->in[1];
-        return k || !w->shape[0]
-                   ? 0
-                   : 2.0 * (double)(y < x ? y : x) / (double)x * (double)(tn_node_numel(w) / w->shape[0]);
+        return k ? 0 : 2.0 * (double)(y < x ? y : x) / (double)x * tn_filter_size(n->in[1]);
     }
     const tn_tensor *other = n->in[!k];
     const int last = other->ndim - 1;
     return 2.0 * (double)other->shape[kind == TN_KIND_GEMM && !k ? last : last - 1];
 }
 
-/* Notes which values a product reads that takes long enough. */
+/* Notes which values products read, and of these what one reads that takes long enough. */
 static void note_readers(const tn_wanted *w, uint8_t *how, bool all)
 {
     for (uint32_t i = 0; i < w->end; i++) {
         const tn_tensor *n = w->g->nodes[i];
         for (int k = 0; k < n->n_in && k < 2; k++) {
             const double work = intensity(n, k);
-            if (work >= PRODUCT || (all && work > 0))
-                how[n->in[k]->base->id] |= tn_wanted_has(w, n->in[k]->base) ? READ : 0;
+            if (work > 0 && tn_wanted_has(w, n->in[k]->base))
+                how[n->in[k]->base->id] |= work >= PRODUCT || all ? READ | HANDED : HANDED;
         }
     }
 }
@@ -129,23 +132,43 @@ static void mark(tn_wanted *w, uint8_t *how)
     }
 }
 
+/* Decides of node i, an elementwise value that gradients read; those before it have been decided of. Returns
+ * the nanoseconds for making it again, or 0. */
+static double decide(const tn_wanted *w, uint8_t *how, uint32_t i, bool all)
+{
+    const tn_tensor *n = w->g->nodes[i];
+    const double bytes = (double)w->bytes[i], far = (double)tn_wanted_sum(w);
+    origin o = {.size = tn_node_numel(n), .work = tn_op_get(n->op)->work};
+    bool can = o.size >= FEWEST;
+    for (int k = 0; k < n->n_in && can; k++) can = comes_of(w, how, n->in[k], &o);
+    if (!can || (!o.n_source && o.product_ns <= 0)) {
+        how[i] |= KEPT;
+        return 0;
+    }
+    if (all ? how[i] & HANDED : how[i] & READ && o.product_ns <= 0) how[i] |= AGAIN;
+    if (!(how[i] & HANDED) || how[i] & AGAIN) return 0;
+    return bytes / tn_profile_at(tn_target_rates(w->target), far).copy + o.product_ns;
+}
+
 bool tn_rematerialize(tn_wanted *w, bool all)
 {
-    uint8_t *how = tn_calloc(w->end + 1, sizeof *how); /* of each node */
-    if (!how) return tn_error_set(w->g, TN_E_NOMEM, "no memory for its plan") != NULL;
-    note_readers(w, how, all);
-    for (uint32_t i = 0; i < w->end; i++) {
+    uint8_t *how = tn_calloc(w->end + 1, sizeof *how), *more = tn_calloc(w->end + 1, 1); /* of each node */
+    double *price = tn_calloc(w->end + 1, sizeof *price);
+    bool ok = how && more && price;
+    if (!ok) tn_error_set(w->g, TN_E_NOMEM, "no memory for its plan");
+    if (ok) note_readers(w, how, all);
+    for (uint32_t i = 0; i < w->end && ok; i++) {
         const tn_tensor *n = w->g->nodes[i];
-        if (n->base != n || !is_elementwise(n) || !tn_is_open(n) || !w->bytes[i]) continue;
-        origin o = {.size = tn_node_numel(n), .work = tn_op_get(n->op)->work};
-        bool can = o.size >= FEWEST;
-        for (int k = 0; k < n->n_in && can; k++) can = comes_of(w, how, n->in[k], &o);
-        if (!can || !o.n_source)
-            how[i] |= KEPT;
-        else if (how[i] & READ)
-            how[i] |= AGAIN;
+        if (n->base == n && is_elementwise(n) && tn_is_open(n) && w->bytes[i])
+            price[i] = decide(w, how, i, all);
     }
-    if (all || is_worth(w, how)) mark(w, how);
+    if (ok && (all || is_worth(w, how))) mark(w, how);
+    if (ok && !all && (ok = tn_lower_peak(w, price, more))) {
+        for (uint32_t i = 0; i < w->end; i++) how[i] = more[i] ? AGAIN : how[i] & KEPT;
+        mark(w, how);
+    }
     tn_free_mem(how);
-    return true;
+    tn_free_mem(more);
+    tn_free_mem(price);
+    return ok;
 }
