@@ -68,6 +68,85 @@ TEST_ON(a_value_is_computed_once, rig_open(TN_CPU))
     tn_step_end(s);
 }
 
+/* Zeros around an image are the convolution's own padding: forward and both gradients are those of the padded
+ * copy, which is not made. Not where it is asked for, where it is not of zeros, or reaches further than the
+ * window. */
+TEST(convolutions_pad_by_themselves)
+{
+    static const struct {
+        bool row;
+        int64_t pad[4]; /* top, bottom, left, right */
+        int window, stride, dilation, own, groups;
+        float fill;
+        bool keep, taken;
+    } rows[] = {
+        {true, {0, 0, 4, 0}, 3, 1, 2, 0, 1, 0, false, true},
+        {true, {0, 0, 0, 2}, 3, 1, 1, 0, 8, 0, false, true},
+        {true, {0, 0, 3, 1}, 3, 2, 2, 1, 1, 0, false, true},
+        {false, {1, 0, 0, 2}, 3, 1, 1, 0, 1, 0, false, true},
+        {false, {2, 1, 1, 0}, 3, 1, 1, 0, 1, 0, false, true},
+        {false, {0, 1, 2, 1}, 3, 2, 1, 0, 2, 0, false, true},
+        {false, {3, 0, 1, 4}, 5, 1, 1, 0, 1, 0, false, true},
+        {false, {2, 0, 0, 2}, 3, 1, 1, 0, 8, 0, false, true},
+        {false, {1, 1, 1, 1}, 3, 1, 1, 1, 1, 0, false, true},
+        {false, {1, 1, 1, 1}, 3, 1, 1, 0, 1, 1, false, false},
+        {true, {0, 0, 3, 0}, 3, 1, 1, 0, 1, 0, false, false},
+        {true, {0, 0, 2, 0}, 3, 1, 1, 0, 1, 0, true, false},
+    };
+    enum { C = 8, OC = 16, SIDE = 14, MOST = 2 * SIDE * SIDE * OC * 2 };
+    float *got = malloc(6 * (size_t)MOST * sizeof *got);
+    assert_non_null(got);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const int h = rows[i].row ? 1 : SIDE, k = rows[i].window;
+        int64_t n[3];
+        for (int way = 0; way < 2; way++) { /* the second in f64, operator by operator */
+            tn_session *s = rig_open(way ? TN_REF : TN_CPU);
+            float v[2 * SIDE * SIDE * C], u[OC * 25 * C];
+            for (int e = 0; e < 2 * h * SIDE * C; e++) v[e] = (float)sin(e * 1.7);
+            for (int e = 0; e < OC * k * k * C; e++) u[e] = (float)cos(e * 2.3);
+            const int64_t c = C / rows[i].groups;
+            tn_tensor *x = rows[i].row ? tn_from(s, v, TN_F32, TN_SHAPE(2, SIDE, C))
+                                       : tn_from(s, v, TN_F32, TN_SHAPE(2, SIDE, SIDE, C));
+            tn_tensor *w = rows[i].row ? tn_from(s, u, TN_F32, TN_SHAPE(OC, k, c))
+                                       : tn_from(s, u, TN_F32, TN_SHAPE(OC, k, k, c));
+            x = tn_param(s, "x", x);
+            w = tn_param(s, "w", w);
+            tn_step_begin(s);
+            const double fill = (double)rows[i].fill;
+            tn_tensor *y = tn_mul_scalar(x, 1.5);
+            if (!rows[i].row) y = tn_pad(y, 1, rows[i].pad[0], rows[i].pad[1], fill);
+            y = tn_pad(y, rows[i].row ? 1 : 2, rows[i].pad[2], rows[i].pad[3], fill);
+            if (rows[i].keep) tn_keep(y);
+            tn_conv2d_options o = {.stride = rows[i].stride,
+                                   .dilation = rows[i].dilation,
+                                   .pad = rows[i].own,
+                                   .groups = rows[i].groups,
+                                   .size = sizeof o};
+            tn_tensor *z = rows[i].row ? (tn_conv1d)(y, w, NULL, &o) : (tn_conv2d)(y, w, NULL, &o);
+            if (tn_backward(tn_sum(tn_sin(z), TN_ALL, false))) fail_msg("row %d: %s", (int)i, tn_error_text(s));
+            tn_tensor *all[] = {tn_keep(z), tn_gradient(x), tn_gradient(w)};
+            tn_flush(s);
+            for (int q = 0; q < 3; q++) {
+                n[q] = tn_numel(all[q]);
+                assert_true(n[q] <= MOST);
+                if (tn_read(all[q], TN_F32, got + (3 * way + q) * MOST, (size_t)n[q] * 4))
+                    fail_msg("row %d: %s", (int)i, tn_error_text(s));
+            }
+            tn_step_end(s);
+            if (!way) {
+                const bool taken = !strstr(tn_plan_text(s), " pad");
+                if (taken != rows[i].taken) fail_msg("row %d: %s", (int)i, tn_plan_text(s));
+            }
+            if (rows[i].keep) tn_free(y);
+            tn_close(s);
+        }
+        for (int q = 0; q < 3; q++)
+            for (int64_t e = 0; e < n[q]; e++)
+                close_to((double)got[q * MOST + e], (double)got[(3 + q) * MOST + e], 2e-3);
+    }
+    free(got);
+}
+
 /* Each use of a vector along rows is a view of its own, and so is each transpose. */
 TEST_ON(views_of_one_tensor_are_one, rig_open(TN_CPU))
 {

@@ -39,9 +39,7 @@ static bool guard(fu_ctx *c, const tn_tensor *x)
 
 static bool has_sign(const tn_number *v) { return !v->is_int && signbit(v->f); }
 
-/* Returns true where operand k is the number v, of the same sign if v is 0. A run-time number is guarded
- * then: the plan serves only those runs in which it has that value. */
-static bool is(fu_ctx *c, const tn_tensor *t, int k, double v, int *status)
+bool fu_is_number(fu_ctx *c, const tn_tensor *t, int k, double v, int *status)
 {
     const tn_tensor *x = fu_value_of(c, t->in[k]);
     if (!tn_is_number(x)) return false;
@@ -218,15 +216,17 @@ static const tn_tensor *of_row(fu_ctx *c, const tn_tensor *t, int *status)
     if (from && from->op == t->op && settles(t->op)) return from;
     switch (t->op) {
     case TN_OP_mul:
-        return is(c, t, 1, 1, status) ? x : is(c, t, 0, 1, status) ? fu_value_of(c, t->in[1]) : NULL;
+        return fu_is_number(c, t, 1, 1, status)   ? x
+               : fu_is_number(c, t, 0, 1, status) ? fu_value_of(c, t->in[1])
+                                                  : NULL;
     case TN_OP_div:
-    case TN_OP_pow: return is(c, t, 1, 1, status) ? x : NULL;
-    case TN_OP_sub: return is(c, t, 1, 0, status) ? x : NULL;
+    case TN_OP_pow: return fu_is_number(c, t, 1, 1, status) ? x : NULL;
+    case TN_OP_sub: return fu_is_number(c, t, 1, 0, status) ? x : NULL;
     case TN_OP_add: {
         double nothing = tn_dtype_is_float(t->dtype) ? -0.0 : 0;
-        return is(c, t, 1, nothing, status)   ? x
-               : is(c, t, 0, nothing, status) ? fu_value_of(c, t->in[1])
-                                              : NULL;
+        return fu_is_number(c, t, 1, nothing, status)   ? x
+               : fu_is_number(c, t, 0, nothing, status) ? fu_value_of(c, t->in[1])
+                                                        : NULL;
     }
     case TN_OP_maximum:
     case TN_OP_minimum: return x == fu_value_of(c, t->in[1]) ? x : NULL;
@@ -278,7 +278,7 @@ const tn_tensor *fu_negated(fu_ctx *c, int i, int *status)
     if ((t->op != TN_OP_mul && t->op != TN_OP_div) || !tn_dtype_is_float(t->dtype)) return NULL;
     for (int k = 1; k >= (t->op == TN_OP_mul ? 0 : 1); k--) {
         const tn_tensor *x = fu_value_of(c, t->in[1 - k]);
-        if (like(x, t) && is(c, t, k, -1, status)) return x;
+        if (like(x, t) && fu_is_number(c, t, k, -1, status)) return x;
     }
     return NULL;
 }

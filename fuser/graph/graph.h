@@ -200,6 +200,12 @@ const tn_tensor *fu_algebra(fu_ctx *c, int i, int *status);
 /* Returns the tensor that node i is the negative of, where it is a product with -1 or a quotient by it; else
  * NULL, with *status as above. */
 const tn_tensor *fu_negated(fu_ctx *c, int i, int *status);
+/* Returns true where operand k of t is the number v, of the same sign if v is 0. A run-time number is guarded
+ * then: the plan serves only those runs in which it has that value. *status as above. */
+bool fu_is_number(fu_ctx *c, const tn_tensor *t, int k, double v, int *status);
+/* pads.c: a convolution of an image that zeros have been put around becomes one of the image. 0 or
+ * TN_E_NOMEM. */
+int fu_take_padding(fu_ctx *c, int i);
 /* The nodes met so far by what they compute. */
 typedef struct fu_seen {
     int *slot; /* node or -1, `mask` + 1 of them */

@@ -10,6 +10,7 @@
  *   negative      algebra.c: x * -1 becomes neg(x), which takes no number along
  *   copy          a root whose value another node has becomes a copy of it: each has
  *                 memory of its own, so that what happens to one does not to the other
+ *   padding       pads.c: a convolution does it itself
  *   assignment    readers take the source, so that the memory may change later
  *
  * Beside that it marks what must have the same bits wherever it is made (find_strict).
@@ -135,8 +136,9 @@ static int find_same(fu_ctx *c)
             if (n->same && !fu_lasting(c, n->same)) n->same = NULL; /* a swap: then its target has it */
             continue;
         }
+        int status = fu_take_padding(c, i);
+        if (status) return status;
         if (tn_node_written(t)) continue;
-        int status = 0;
         const tn_tensor *opposite = fu_negated(c, i, &status);
         if (status || (opposite && !make_unary(c, i, TN_OP_neg, opposite))) return TN_E_NOMEM;
         if (!n->root) n->same = fu_algebra(c, i, &status);
