@@ -2,14 +2,16 @@
  *
  * What of a step depends on its input alone, x W_ih^T + b_ih, is `gates`, one product for all steps before
  * the first. A step is then one product and one kernel: P = h W^T + b, and the cell. Backward, a step is that
- * kernel's gradient, which makes P again into D, and one product, D W. The weight's gradient is one product
- * at the end, of all D and all h. So that it is, the whole sequence is one composite with a rule of its own;
- * what the rule reads are the products P and, of an LSTM, the cells' states, a list with one of them for each
- * step.
+ * kernel's gradient, which makes D, what goes back to P, and one product, D W. The weight's gradient is one
+ * product at the end, of all D and all h. So that it is, the whole sequence is one composite with a rule of
+ * its own; what the rule reads of a step are its gates, from which neither P nor the product of the inputs
+ * has to be kept, and what else the cell has made: a list.
  *
  * Read first: lstm, then lstm_rule. */
 
 #include "ops.h"
+
+#include <string.h>
 
 static tn_tensor *sigmoid(tn_tensor *x) { return tn_mk1(TN_OP_sigmoid, x); }
 static tn_tensor *tanh_of(tn_tensor *x) { return tn_mk1(TN_OP_tanh, x); }
@@ -68,6 +70,7 @@ static void weight_gradients(tn_rule *r, tn_tensor *all, int weight, int bias, t
 /* ---- lstm: i f g o of a step's columns ---- */
 
 enum { GATES, WEIGHT, BIAS, HIDDEN, CELL };
+enum { LSTM_KEEPS = 5, GRU_KEEPS = 4 }; /* of each step */
 
 typedef struct lstm_gates {
     tn_tensor *i, *f, *g, *o;
@@ -85,13 +88,14 @@ static lstm_gates lstm_gates_of(tn_tensor *x, tn_tensor *p, int64_t h)
 static bool lstm_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 {
     tn_tensor *x = r->args[GATES], *w = r->args[WEIGHT];
-    const int64_t steps = x->shape[0], h = w->shape[1];
+    const int64_t steps = x->shape[0];
     const tn_dtype d = x->dtype;
     tn_tensor **all = list_of(x->graph, steps), *dc = wide(step_of(g, steps + 1)), *dh = NULL;
     if (!all) return false;
     for (int64_t t = steps - 1; t >= 0; t--) {
-        tn_tensor *before = t ? r->list[2 * t - 1] : wide(r->args[CELL]), *now = tanh_of(r->list[2 * t + 1]);
-        lstm_gates a = lstm_gates_of(step_of(x, t), r->list[2 * t], h);
+        tn_tensor **kept = r->list + LSTM_KEEPS * t; /* i f g o c */
+        tn_tensor *before = t ? kept[-1] : wide(r->args[CELL]), *now = tanh_of(kept[4]);
+        const lstm_gates a = {kept[0], kept[1], kept[2], kept[3]};
         tn_tensor *own = wide(step_of(g, t + 1));
         dh = dh ? add(own, dh) : own;
         dc = add(dc, mul(mul(dh, a.o), less_square(now)));
@@ -120,7 +124,7 @@ static gru_gates gru_gates_of(tn_tensor *x, tn_tensor *p, int64_t h)
 {
     gru_gates a = {.r = sigmoid(add(part(x, 0, h), part(p, 0, h))),
                    .z = sigmoid(add(part(x, 1, h), part(p, 1, h))),
-                   .p = part(p, 2, h)};
+                   .p = tn_mk_contiguous(part(p, 2, h))};
     a.n = tanh_of(add(part(x, 2, h), mul(a.r, a.p)));
     return a;
 }
@@ -135,7 +139,8 @@ static bool gru_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     tn_tensor **all = list_of(x->graph, steps), **last = list_of(x->graph, steps);
     if (!all || !last) return false;
     for (int64_t t = steps - 1; t >= 0; t--) {
-        gru_gates a = gru_gates_of(step_of(x, t), r->list[t], h);
+        tn_tensor **kept = r->list + GRU_KEEPS * t;
+        const gru_gates a = {kept[0], kept[1], kept[2], kept[3]};
         tn_tensor *before = wide(step_of(r->out, t)), *own = wide(step_of(g, t + 1));
         dh = dh ? add(own, dh) : own;
         tn_tensor *dn = mul(mul(dh, sub(constant(dh, 1), a.z)), less_square(a.n));
@@ -194,26 +199,29 @@ static tn_tensor *sequence(tn_graph *g, bool lstm, tn_tensor **in)
     const int64_t steps = in[GATES]->shape[0], h = in[WEIGHT]->shape[1];
     const tn_dtype d = in[GATES]->dtype;
     const uint32_t first = g->n_nodes;
-    const int each = lstm ? 2 : 1;
+    const int each = lstm ? LSTM_KEEPS : GRU_KEEPS;
     tn_tensor **saved = list_of(g, each * steps), **rows = list_of(g, steps + 2);
     tn_tensor *w = tn_mk_swap(in[WEIGHT], 0, 1), *state = in[HIDDEN], *cell = lstm ? wide(in[CELL]) : NULL;
     if (!saved || !rows) return NULL;
     rows[0] = state;
     for (int64_t t = 0; t < steps; t++) {
-        tn_tensor *p = saved[each * t] = tn_mk_matmul(state, w, in[BIAS]), *x = step_of(in[GATES], t);
+        tn_tensor *p = tn_mk_matmul(state, w, in[BIAS]), *x = step_of(in[GATES], t),
+                  **keep = saved + each * t;
         if (!p) return NULL;
         if (lstm) {
-            lstm_gates a = lstm_gates_of(x, p, h);
-            cell = saved[2 * t + 1] = add(mul(a.f, cell), mul(a.i, a.g));
+            const lstm_gates a = lstm_gates_of(x, p, h);
+            cell = add(mul(a.f, cell), mul(a.i, a.g));
             state = narrow(mul(a.o, tanh_of(cell)), d);
+            memcpy(keep, (tn_tensor *[LSTM_KEEPS]){a.i, a.f, a.g, a.o, cell}, LSTM_KEEPS * sizeof *keep);
         } else {
-            gru_gates a = gru_gates_of(x, p, h);
+            const gru_gates a = gru_gates_of(x, p, h);
             state = narrow(add(a.n, mul(a.z, sub(wide(state), a.n))), d);
+            memcpy(keep, (tn_tensor *[GRU_KEEPS]){a.r, a.z, a.n, a.p}, GRU_KEEPS * sizeof *keep);
         }
         rows[t + 1] = state;
     }
     rows[steps + 1] = narrow(cell, d);
-    tn_tensor *out = joined(g, steps + each, rows);
+    tn_tensor *out = joined(g, steps + (lstm ? 2 : 1), rows);
     tn_rule *r = tn_rule_set(out, first, lstm ? lstm_rule : gru_rule, lstm ? 5 : 4, in);
     if (!r) return NULL;
     tn_rule_save(r, 0, out);
