@@ -1,7 +1,6 @@
 /* plan.c - the driver: a segment becomes a plan. Start with tn_plan_build. */
 #include "fuser.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* ---- groups in order ---- */

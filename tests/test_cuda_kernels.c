@@ -7,7 +7,6 @@
 #include "src/core/alloc.h"
 #include "src/core/sanitized.h"
 #include "src/device/cuda/internal.h"
-#include "src/device/embed.h"
 #include "tests/gpu/table.h"
 #include "tests/gpu/table_attention.h"
 #include "tests/gpu/table_conv.h"

@@ -4,7 +4,6 @@
  * One small network serves all of it (small_net.h). Read first: train there, then the allocator's test at the
  * end.
  */
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -20,7 +20,6 @@
  *   TEXTS=DIR build/tests/test_texts       writes them into DIR, which must exist, with c and cuda in it
  *
  * Read first: struct recorder, then of_program. */
-#include <sys/stat.h>
 
 #include "fusion_cases.h"
 #include "gpu_target.h"

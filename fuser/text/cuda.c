@@ -15,7 +15,6 @@
  * Start with fu_cuda_kernel.
  */
 #include "cuda.h"
-#include "raw.h"
 
 /* ---- the function ---- */
 

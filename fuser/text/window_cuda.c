@@ -25,7 +25,6 @@
  * Start with fu_window_cuda.
  */
 #include "../../src/core/int64.h"
-#include "../loops/tile.h"
 #include "raw.h"
 
 #include <stdio.h>

@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <link.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- the image ---- */

@@ -3,7 +3,6 @@
 #include "scenes.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { IMAGES = 24, SIDE = 8, CLASSES = 10, TEXT = 600 };
 

@@ -6,7 +6,6 @@
 #include "pool.h"
 #include "winograd.h"
 
-#include <stdio.h>
 #include <string.h>
 
 int tn_cpu_lib_open(tn_cpu_lib **out)

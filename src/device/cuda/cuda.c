@@ -3,13 +3,9 @@
  */
 #include "internal.h"
 
-#include "../../core/settings.h"
 #include "../../core/alloc.h"
-#include "../../core/print.h"
-#include "../embed.h"
 
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -16,7 +16,6 @@
 #include "../../core/alloc.h"
 #include "../../core/hash.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { SLOTS = 1024, MOST = 4096, OWN_TILE = 32, EPILOGUE_CHUNK = 2048 };

@@ -6,7 +6,6 @@
 
 #include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 int tn_cuda_workspace(tn_cuda *c, size_t bytes, tn_errbuf *err)

@@ -17,14 +17,11 @@
 #include "api.h"
 
 #include "../../core/alloc.h"
-#include "../../core/print.h"
 #include "../../core/settings.h"
 
 #include <dlfcn.h>
 #include <glob.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

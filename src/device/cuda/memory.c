@@ -15,7 +15,6 @@
 
 #include "../../core/alloc.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { GRAIN = 512, PAGE = 2 << 20, SMALL = 1 << 20, SMALL_SEGMENT = 4 << 20, SLOTS = 1 << 10 };

@@ -18,7 +18,6 @@
 #include "internal.h"
 
 #include "../../core/alloc.h"
-#include "../../core/print.h"
 
 #include <errno.h>
 #include <stdio.h>
