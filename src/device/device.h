@@ -225,6 +225,10 @@ struct tn_device {
     void (*forget)(tn_device *d, tn_recording *r); /* NULL is allowed */
 };
 
+/* request.c: what any device refuses. *batches: how many products there are, 0 where C has no elements. */
+int tn_gemm_check(const tn_gemm *g, int64_t *batches, tn_errbuf *err);
+int tn_conv2d_check(const tn_conv2d_desc *c, tn_errbuf *err);
+
 typedef void tn_log_fn(int level, const char *text, void *user);
 
 typedef struct tn_device_options {

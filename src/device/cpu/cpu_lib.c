@@ -46,17 +46,6 @@ static bool stand_in(tn_cpu_lib *lib, int status)
     return true;
 }
 
-static const char *dtype_text(tn_dtype d)
-{
-    switch (d) {
-#define TN_X(name, text, bytes)                                                                              \
-    case name: return text;
-        TN_DTYPES(TN_X)
-#undef TN_X
-    default: return "an unknown dtype";
-    }
-}
-
 /* ---- products ---- */
 
 /* C = act(bias) row by row: what a product over nothing leaves. */
@@ -87,16 +76,11 @@ int tn_cpu_gemm(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *request, t
                 tn_errbuf *err)
 {
     tn_gemm g = *request;
+    int64_t batches = 0;
     if (!tn_dtype_is_float(g.dtype) && !tn_dtype_is_int(g.dtype))
-        return tn_err(err, TN_E_DTYPE, "gemm: %s is not supported", dtype_text(g.dtype));
-    if (g.bias && !tn_dtype_is_float(g.dtype))
-        return tn_err(err, TN_E_DTYPE, "gemm: a bias of %s is not supported", dtype_text(g.dtype));
-    if (g.m < 0 || g.n < 0 || g.k < 0 || g.batch_ndim < 0 || g.batch_ndim > TN_GEMM_BATCH_DIMS)
-        return tn_err(err, TN_E_ARG, "gemm: extents %lld x %lld x %lld with %d batch dimensions",
-                      (long long)g.m, (long long)g.n, (long long)g.k, g.batch_ndim);
-    int64_t batches = 1;
-    for (int d = 0; d < g.batch_ndim; d++) batches *= g.batch[d];
-    if (g.m == 0 || g.n == 0 || batches <= 0) return TN_OK;
+        return tn_err(err, TN_E_DTYPE, "gemm: %s is not supported", tn_dtype_name(g.dtype));
+    const int refused = tn_gemm_check(&g, &batches, err);
+    if (refused || batches <= 0) return refused;
     if (stats) stats->library_calls++;
     if (g.k == 0) {
         if (!tn_pool_rehearses(pool)) fill_epilogue(&g, batches);
@@ -128,26 +112,8 @@ int tn_cpu_gemm(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *request, t
 int tn_cpu_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_device_stats *stats,
                   tn_errbuf *err)
 {
-    static const char *const names[] = {"forward", "data gradient", "weight gradient"};
-    if ((int)c->pass < 0 || c->pass > TN_CONV_WEIGHT_GRAD)
-        return tn_err(err, TN_E_ARG, "conv2d: unknown pass %d", (int)c->pass);
-    const char *pass = names[c->pass];
-    if (!tn_dtype_is_float(c->dtype))
-        return tn_err(err, TN_E_DTYPE, "conv2d %s: %s is not supported", pass, dtype_text(c->dtype));
-    if (c->n < 0 || c->h < 1 || c->w < 1 || c->c < 1 || c->oc < 1 || c->kh < 1 || c->kw < 1 ||
-        c->groups < 1 || c->stride[0] < 1 || c->stride[1] < 1 || c->dilation[0] < 1 || c->dilation[1] < 1)
-        return tn_err(err, TN_E_ARG, "conv2d %s: an extent, stride or dilation is below 1", pass);
-    for (int i = 0; i < 4; i++) {
-        if (c->pad[i] < 0) return tn_err(err, TN_E_ARG, "conv2d %s: negative padding", pass);
-    }
-    if (c->c % c->groups || c->oc % c->groups)
-        return tn_err(err, TN_E_SHAPE, "conv2d %s: %lld groups do not divide %lld and %lld channels", pass,
-                      (long long)c->groups, (long long)c->c, (long long)c->oc);
-    int64_t oh = c->h + c->pad[0] + c->pad[1] - c->dilation[0] * (c->kh - 1) - 1;
-    int64_t ow = c->w + c->pad[2] + c->pad[3] - c->dilation[1] * (c->kw - 1) - 1;
-    if (oh < 0 || ow < 0 || c->oh != oh / c->stride[0] + 1 || c->ow != ow / c->stride[1] + 1)
-        return tn_err(err, TN_E_SHAPE, "conv2d %s: an output of %lld x %lld does not follow from the input",
-                      pass, (long long)c->oh, (long long)c->ow);
+    const int refused = tn_conv2d_check(c, err);
+    if (refused) return refused;
     if (c->n == 0) {
         size_t weights = (size_t)(c->oc * c->kh * c->kw * (c->c / c->groups));
         if (c->pass == TN_CONV_WEIGHT_GRAD && !tn_pool_rehearses(pool))

@@ -75,9 +75,40 @@ static int col2im(const work *w, void *rows, int64_t images, char *image)
 
 /* ---- the three passes, over images [first, first + images) ---- */
 
-static tn_gemm product(const work *w)
+/* Where a matrix stands, and the strides of its rows, columns and groups. */
+typedef struct matrix {
+    const void *at;
+    int64_t row, column, group;
+} matrix;
+
+static tn_gemm product(const work *w, int64_t m, int64_t n, int64_t k, matrix a, matrix b, matrix c)
 {
-    return (tn_gemm){.dtype = w->d->dtype, .batch_ndim = 1, .batch = {w->d->groups}, .tf32 = w->d->tf32};
+    return (tn_gemm){
+        .dtype = w->d->dtype,
+        .batch_ndim = 1,
+        .batch = {w->d->groups},
+        .tf32 = w->d->tf32,
+        .m = m,
+        .n = n,
+        .k = k,
+        .a = a.at,
+        .a_row = a.row,
+        .a_col = a.column,
+        .a_batch = {a.group},
+        .b = b.at,
+        .b_row = b.row,
+        .b_col = b.column,
+        .b_batch = {b.group},
+        .c = (void *)(uintptr_t)c.at,
+        .c_row = c.row,
+        .c_batch = {c.group},
+    };
+}
+
+/* The rows that windows are, or what they are read from, and where those of groups begin. */
+static matrix rows_of(const work *w, const void *image)
+{
+    return (matrix){w->direct ? image : w->c->workspace, w->d->groups * w->per_group, 1, w->per_group};
 }
 
 static int forward(const work *w, int64_t first, int64_t images)
@@ -87,21 +118,8 @@ static int forward(const work *w, int64_t first, int64_t images)
     char *y = (char *)d->out + (size_t)(first * w->pixels * d->oc) * w->size;
     int status = w->direct ? TN_OK : im2col(w, x, images, w->c->workspace);
     bool one = d->groups == 1; /* several share no bias: it is added to all of them afterwards */
-    tn_gemm g = product(w);
-    g.m = images * w->pixels;
-    g.n = w->out;
-    g.k = w->per_group;
-    g.a = w->direct ? x : w->c->workspace;
-    g.a_row = d->groups * w->per_group;
-    g.a_col = 1;
-    g.a_batch[0] = w->per_group;
-    g.b = d->in1;
-    g.b_row = 1;
-    g.b_col = w->per_group;
-    g.b_batch[0] = w->out * w->per_group;
-    g.c = y;
-    g.c_row = d->oc;
-    g.c_batch[0] = w->out;
+    const matrix weight = {d->in1, 1, w->per_group, w->out * w->per_group}, to = {y, d->oc, 1, w->out};
+    tn_gemm g = product(w, images * w->pixels, w->out, w->per_group, rows_of(w, x), weight, to);
     g.bias = one ? d->bias : NULL;
     g.epilogue = one || !d->bias ? d->epilogue : TN_EPI_NONE;
     if (!status) status = tn_cuda_gemm(w->c, &g, false, false, w->err);
@@ -116,21 +134,9 @@ static int data_gradient(const work *w, int64_t first, int64_t images)
     const tn_conv2d_desc *d = w->d;
     char *gx = (char *)d->out + (size_t)(first * d->h * d->w * d->c) * w->size;
     bool wide = is_narrow(d->dtype) && !w->direct;
-    tn_gemm g = product(w);
-    g.m = images * w->pixels;
-    g.n = w->per_group;
-    g.k = w->out;
-    g.a = (const char *)d->in0 + (size_t)(first * w->pixels * d->oc) * w->size;
-    g.a_row = d->oc;
-    g.a_col = 1;
-    g.a_batch[0] = w->out;
-    g.b = d->in1;
-    g.b_row = w->per_group;
-    g.b_col = 1;
-    g.b_batch[0] = w->out * w->per_group;
-    g.c = w->direct ? gx : w->c->workspace;
-    g.c_row = d->groups * w->per_group;
-    g.c_batch[0] = w->per_group;
+    const char *gy = (const char *)d->in0 + (size_t)(first * w->pixels * d->oc) * w->size;
+    const matrix from = {gy, d->oc, 1, w->out}, weight = {d->in1, w->per_group, 1, w->out * w->per_group};
+    const tn_gemm g = product(w, images * w->pixels, w->per_group, w->out, from, weight, rows_of(w, gx));
     int status = tn_cuda_gemm(w->c, &g, false, wide, w->err);
     return status || w->direct ? status : col2im(w, w->c->workspace, images, gx);
 }
@@ -141,45 +147,14 @@ static int weight_gradient(const work *w, int64_t first, int64_t images, void *s
     const tn_conv2d_desc *d = w->d;
     const char *x = (const char *)d->in0 + (size_t)(first * d->h * d->w * d->c) * w->size;
     int status = w->direct ? TN_OK : im2col(w, x, images, w->c->workspace);
-    tn_gemm g = product(w);
-    g.m = w->out;
-    g.n = w->per_group;
-    g.k = images * w->pixels;
-    g.a = (const char *)d->in1 + (size_t)(first * w->pixels * d->oc) * w->size;
-    g.a_row = 1;
-    g.a_col = d->oc;
-    g.a_batch[0] = w->out;
-    g.b = w->direct ? x : w->c->workspace;
-    g.b_row = d->groups * w->per_group;
-    g.b_col = 1;
-    g.b_batch[0] = w->per_group;
-    g.c = sum ? sum : d->out;
-    g.c_row = w->per_group;
-    g.c_batch[0] = w->out * w->per_group;
+    const char *gy = (const char *)d->in1 + (size_t)(first * w->pixels * d->oc) * w->size;
+    const matrix from = {gy, 1, d->oc, w->out},
+                 to = {sum ? sum : d->out, w->per_group, 1, w->out * w->per_group};
+    const tn_gemm g = product(w, w->out, w->per_group, images * w->pixels, from, rows_of(w, x), to);
     return status ? status : tn_cuda_gemm(w->c, &g, first > 0, sum != NULL, w->err);
 }
 
 /* ---- one call ---- */
-
-static int check(const tn_conv2d_desc *d, tn_errbuf *err)
-{
-    if (!tn_dtype_is_float(d->dtype))
-        return tn_err(err, TN_E_DTYPE, "conv2d: %s is not supported", tn_dtype_name(d->dtype));
-    if (d->n < 0 || d->h < 1 || d->w < 1 || d->c < 1 || d->oc < 1 || d->kh < 1 || d->kw < 1 ||
-        d->groups < 1 || d->stride[0] < 1 || d->stride[1] < 1 || d->dilation[0] < 1 || d->dilation[1] < 1)
-        return tn_err(err, TN_E_ARG, "conv2d: an extent, stride or dilation is below 1");
-    for (int i = 0; i < 4; i++)
-        if (d->pad[i] < 0) return tn_err(err, TN_E_ARG, "conv2d: negative padding");
-    if (d->c % d->groups || d->oc % d->groups)
-        return tn_err(err, TN_E_SHAPE, "conv2d: %lld groups do not divide %lld and %lld channels",
-                      (long long)d->groups, (long long)d->c, (long long)d->oc);
-    int64_t oh = d->h + d->pad[0] + d->pad[1] - d->dilation[0] * (d->kh - 1) - 1;
-    int64_t ow = d->w + d->pad[2] + d->pad[3] - d->dilation[1] * (d->kw - 1) - 1;
-    if (oh < 0 || ow < 0 || d->oh != oh / d->stride[0] + 1 || d->ow != ow / d->stride[1] + 1)
-        return tn_err(err, TN_E_SHAPE, "conv2d: an output of %lld x %lld does not follow from the input",
-                      (long long)d->oh, (long long)d->ow);
-    return TN_OK;
-}
 
 /* Decides how many images are done at once, and gets the workspace that their rows need. */
 static int plan(work *w, size_t *rows_bytes)
@@ -204,7 +179,7 @@ static int plan(work *w, size_t *rows_bytes)
 int tn_cuda_conv2d(tn_cuda *c, const tn_conv2d_desc *d, tn_errbuf *err)
 {
     work w = {.c = c, .d = d, .err = err, .size = tn_dtype_size(d->dtype)};
-    int status = check(d, err);
+    int status = tn_conv2d_check(d, err);
     if (status) return status;
     w.in = d->c / d->groups;
     w.out = d->oc / d->groups;

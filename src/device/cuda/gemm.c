@@ -322,18 +322,21 @@ static bool make_shape(const tn_gemm *g, bool add, bool wide, int batch_dim, sha
            operand(g->m, g->k, g->a_row, g->a_col, &k->ldb, &k->transpose_b);
 }
 
+static void take_batch(tn_gemm *to, int i, const tn_gemm *from, int d)
+{
+    to->batch[i] = from->batch[d];
+    to->a_batch[i] = from->a_batch[d];
+    to->b_batch[i] = from->b_batch[d];
+    to->c_batch[i] = from->c_batch[d];
+}
+
 /* The operands as they stand, along at most one batch extent. */
 static int run_strided(tn_cuda *c, const tn_gemm *g, bool add, bool wide, int batch_dim, tn_errbuf *err)
 {
     shape k;
     tn_gemm one = *g;
     one.batch_ndim = batch_dim >= 0;
-    if (batch_dim >= 0) {
-        one.batch[0] = g->batch[batch_dim];
-        one.a_batch[0] = g->a_batch[batch_dim];
-        one.b_batch[0] = g->b_batch[batch_dim];
-        one.c_batch[0] = g->c_batch[batch_dim];
-    }
+    if (batch_dim >= 0) take_batch(&one, 0, g, batch_dim);
     if (!make_shape(g, add, wide, batch_dim, &k)) return run_own(c, &one, add, wide, err);
     product *p;
     int status = look_up(c, &k, &p, err);
@@ -367,12 +370,7 @@ static int run_strided(tn_cuda *c, const tn_gemm *g, bool add, bool wide, int ba
 
 static void remove_batch(tn_gemm *g, int d)
 {
-    for (g->batch_ndim--; d < g->batch_ndim; d++) {
-        g->batch[d] = g->batch[d + 1];
-        g->a_batch[d] = g->a_batch[d + 1];
-        g->b_batch[d] = g->b_batch[d + 1];
-        g->c_batch[d] = g->c_batch[d + 1];
-    }
+    for (g->batch_ndim--; d < g->batch_ndim; d++) take_batch(g, d, g, d + 1);
 }
 
 /* Fewer batch extents: those of 1 go, neighbours that step evenly become one, and one that shares B and whose
@@ -404,17 +402,12 @@ int tn_cuda_gemm(tn_cuda *c, const tn_gemm *request, bool add, bool wide, tn_err
 {
     tn_gemm g = *request;
     size_t size = tn_dtype_size(g.dtype), out_size = wide ? sizeof(float) : size;
-    if (g.m < 0 || g.n < 0 || g.k < 0 || g.batch_ndim < 0 || g.batch_ndim > TN_GEMM_BATCH_DIMS)
-        return tn_err(err, TN_E_ARG, "gemm: extents %lld x %lld x %lld with %d batch dimensions",
-                      (long long)g.m, (long long)g.n, (long long)g.k, g.batch_ndim);
-    if (g.bias && !tn_dtype_is_float(g.dtype))
-        return tn_err(err, TN_E_DTYPE, "gemm: a bias of %s is not supported", tn_dtype_name(g.dtype));
-    int64_t batches = 1;
-    for (int d = 0; d < g.batch_ndim; d++) batches *= g.batch[d];
-    if (g.m == 0 || g.n == 0 || batches <= 0) return TN_OK;
+    int64_t batches = 0;
+    int status = tn_gemm_check(&g, &batches, err);
+    if (status || batches <= 0) return status;
     if (c->told) return run_own(c, &g, add, wide, err);
     collapse(&g);
-    int status = open_blas(c, err);
+    status = open_blas(c, err);
     int strided = -1; /* the largest extent is the batch, the others are looped over */
     for (int d = 0; d < g.batch_ndim; d++)
         if (strided < 0 || g.batch[d] > g.batch[strided]) strided = d;
