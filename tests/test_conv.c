@@ -1,6 +1,7 @@
 /* test_conv.c - the three passes of a convolution on the CPU against sums in f64: a list of configurations,
  * dtypes, all implementations, any number of threads. Read first: configs, then check_pass. */
 #define IMPLS 4
+#include "conv_desc.h"
 #include "cpu_lib_rig.h"
 
 #include <limits.h>
@@ -139,21 +140,8 @@ typedef struct layer {
 
 static layer make(const int *v, tn_dtype d)
 {
-    layer l = {.c = {.dtype = d,
-                     .n = v[0],
-                     .h = v[1],
-                     .w = v[2],
-                     .c = v[3],
-                     .oc = v[4],
-                     .kh = v[5],
-                     .kw = v[6],
-                     .groups = v[7],
-                     .stride = {v[8], v[9]},
-                     .pad = {v[10], v[11], v[12], v[13]},
-                     .dilation = {v[14], v[15]}}};
-    tn_conv2d_desc *c = &l.c;
-    c->oh = (c->h + c->pad[0] + c->pad[1] - c->dilation[0] * (c->kh - 1) - 1) / c->stride[0] + 1;
-    c->ow = (c->w + c->pad[2] + c->pad[3] - c->dilation[1] * (c->kw - 1) - 1) / c->stride[1] + 1;
+    layer l = {.c = conv_desc_of(d, v)};
+    const tn_conv2d_desc *c = &l.c;
     l.x = c->n * c->h * c->w * c->c;
     l.w = c->oc * c->kh * c->kw * (c->c / c->groups);
     l.y = c->n * c->oh * c->ow * c->oc;

@@ -5,6 +5,7 @@
 
 #include "cuda_rig.h"
 
+#include "conv_desc.h"
 #include "src/core/alloc.h"
 
 /* ---- memory ---- */
@@ -517,18 +518,9 @@ CUDA_TEST(test_no_host_memory)
         if (!status) status = d->compile(d, &(tn_source){"axpi", axpi}, 1, &k, &err);
         if (!status) status = d->upload(d, scale, &(tn_word){.f = 1}, sizeof *scale);
         if (!status) status = d->upload(d, a, (float[4]){1, 2, 3, 4}, 16);
-        tn_gemm g = {.dtype = TN_F32,
-                     .m = 2,
-                     .n = 2,
-                     .k = 2,
-                     .a = a,
-                     .b = a,
-                     .a_row = 2,
-                     .a_col = 1,
-                     .b_row = 2,
-                     .b_col = 1,
-                     .c_row = 2,
-                     .c = a ? a + 16 : NULL};
+        tn_gemm g = gemm_desc(TN_F32, 2, 2, 2);
+        g.a = g.b = a;
+        g.c = a ? a + 16 : NULL;
         if (!status) status = d->gemm(d, &g, &err);
         g.dtype = TN_I32;
         if (!status) status = d->gemm(d, &g, &err);

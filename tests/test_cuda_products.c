@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "conv_desc.h"
 #include "src/core/convert.h"
 #include "src/core/dtype.h"
 
@@ -122,12 +123,9 @@ TEST_IN(test_orders, open_both, close_both)
             for (int way = 0; way < 4; way++)
                 for (int epilogue = 0; epilogue < 4; epilogue++) {
                     int64_t m = size[s][0], n = size[s][1], k = size[s][2];
-                    tn_gemm g = {.dtype = floats[f],
-                                 .m = m,
-                                 .n = n,
-                                 .k = k,
-                                 .c_row = n + 2,
-                                 .epilogue = epilogue & 1 ? TN_EPI_RELU : TN_EPI_NONE};
+                    tn_gemm g = gemm_desc(floats[f], m, n, k);
+                    g.epilogue = epilogue & 1 ? TN_EPI_RELU : TN_EPI_NONE;
+                    g.c_row = n + 2;
                     g.a_row = way & 1 ? 1 : k + 3;
                     g.a_col = way & 1 ? m + 1 : 1;
                     g.b_row = way & 2 ? 1 : n;
@@ -143,9 +141,7 @@ TEST_IN(test_batches, open_both, close_both)
 {
     rig *r = *state;
     enum { M = 6, N = 5, K = 7 };
-    tn_gemm g = {
-        .dtype = TN_F32, .m = M, .n = N, .k = K, .a_row = K, .a_col = 1, .b_row = N, .b_col = 1, .c_row = N};
-    tn_gemm v = g;
+    tn_gemm g = gemm_desc(TN_F32, M, N, K), v = g;
     v.batch_ndim = 1, v.batch[0] = 3, v.a_batch[0] = M * K, v.b_batch[0] = K * N, v.c_batch[0] = M * N;
     run_gemm(r, v, 3 * M * K, 3 * K * N, 3 * M * N, true, "a batch");
     v.b_batch[0] = 0;
@@ -210,16 +206,8 @@ TEST_IN(test_what_cublaslt_has_not, open_both, close_both)
         sim.set("unsupported", one_in);
         for (int i = 0; i < 48; i++) {
             const int64_t m = 3 + 5 * one_in, n = 8 + i % 4, k = 4 + i / 4 % 3;
-            tn_gemm g = {.dtype = floats[i % 4],
-                         .m = m,
-                         .n = n,
-                         .k = k,
-                         .a_row = k,
-                         .a_col = 1,
-                         .b_row = n,
-                         .b_col = 1,
-                         .c_row = n,
-                         .epilogue = i / 12 & 1 ? TN_EPI_RELU : TN_EPI_NONE};
+            tn_gemm g = gemm_desc(floats[i % 4], m, n, k);
+            g.epilogue = i / 12 & 1 ? TN_EPI_RELU : TN_EPI_NONE;
             run_gemm(r, g, m * k, k * n, m * n, i / 24, "a product that cuBLASLt may not have");
         }
         assert_true(one_in == 1 ? counters().matmuls == before : counters().matmuls > before);
@@ -238,25 +226,6 @@ static const int configs[][16] = {
     {2, 6, 6, 16, 8, 2, 2, 1, 3, 3, 0, 0, 0, 0, 1, 1},
 };
 enum { CONFIGS = sizeof configs / sizeof *configs };
-
-static tn_conv2d_desc describe(const int *v, tn_dtype d)
-{
-    tn_conv2d_desc c = {.dtype = d,
-                        .n = v[0],
-                        .h = v[1],
-                        .w = v[2],
-                        .c = v[3],
-                        .oc = v[4],
-                        .kh = v[5],
-                        .kw = v[6],
-                        .groups = v[7],
-                        .stride = {v[8], v[9]},
-                        .pad = {v[10], v[11], v[12], v[13]},
-                        .dilation = {v[14], v[15]}};
-    c.oh = (c.h + c.pad[0] + c.pad[1] - c.dilation[0] * (c.kh - 1) - 1) / c.stride[0] + 1;
-    c.ow = (c.w + c.pad[2] + c.pad[3] - c.dilation[1] * (c.kw - 1) - 1) / c.stride[1] + 1;
-    return c;
-}
 
 static void run_conv(rig *r, tn_conv2d_desc c, bool bias, const char *what)
 {
@@ -284,7 +253,7 @@ TEST_IN(test_convolutions, open_both, close_both)
     for (int f = 0; f < 4; f++)
         for (int i = 0; i < CONFIGS; i++)
             for (int p = 0; p < 3; p++) {
-                tn_conv2d_desc c = describe(configs[i], floats[f]);
+                tn_conv2d_desc c = conv_desc_of(floats[f], configs[i]);
                 c.pass = (tn_conv_pass)p;
                 snprintf(what, sizeof what, "configuration %d, %s", i, pass[p]);
                 run_conv(r, c, false, what);
@@ -301,7 +270,7 @@ TEST_IN(test_parts, open_both, close_both)
     tn_cuda *cuda = tn_cuda_of(r->cuda);
     cuda->workspace_limit = 11000;
     for (int i = 0; i < 6; i++) {
-        tn_conv2d_desc c = describe(configs[0], i / 3 ? TN_BF16 : TN_F32);
+        tn_conv2d_desc c = conv_desc_of(i / 3 ? TN_BF16 : TN_F32, configs[0]);
         c.pass = (tn_conv_pass)(i % 3);
         c.n = 5;
         size_t whole = (size_t)(c.n * c.oh * c.ow * c.kh * c.kw * c.c) * tn_dtype_size(c.dtype);
@@ -315,7 +284,7 @@ TEST_IN(test_bad_convolutions, open_both, close_both)
 {
     rig *r = *state;
     tn_errbuf err = {""};
-    tn_conv2d_desc c = describe(configs[0], TN_F32), v = c;
+    tn_conv2d_desc c = conv_desc_of(TN_F32, configs[0]), v = c;
     v.groups = 3;
     assert_int_equal(r->cuda->conv2d(r->cuda, &v, &err), TN_E_SHAPE);
     v = c, v.oh++;
