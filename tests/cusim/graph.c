@@ -151,8 +151,7 @@ tn_cu_result cuGraphInstantiateWithFlags(tn_cu_graph_exec *exec, tn_cu_graph gra
 {
     SIM_ENTER();
     sim_graph *g = graph_of(graph);
-    tn_cu_result unsafe = sim_unsafe_call();
-    if (unsafe) return sim_leave(unsafe);
+    SIM_PASS(sim_unsafe_call());
     if (!g || flags) return sim_leave(TN_CU_INVALID_VALUE);
     struct CUgraphExec_st *x = calloc(1, sizeof *x);
     if (!x) return sim_leave(TN_CU_OUT_OF_MEMORY);

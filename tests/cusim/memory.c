@@ -195,8 +195,7 @@ static sim_region *new_region(sim_region_kind kind, uint64_t bytes, int how)
 tn_cu_result cuMemAlloc_v2(tn_cu_ptr *at, size_t bytes)
 {
     SIM_ENTER();
-    tn_cu_result unsafe = sim_unsafe_call();
-    if (unsafe) return sim_leave(unsafe);
+    SIM_PASS(sim_unsafe_call());
     if (!bytes) return sim_leave(TN_CU_INVALID_VALUE);
     if (bytes > (uint64_t)sim.set.memory || sim.count.bytes_now + bytes > (uint64_t)sim.set.memory)
         return sim_leave(TN_CU_OUT_OF_MEMORY);
@@ -212,8 +211,7 @@ tn_cu_result cuMemAlloc_v2(tn_cu_ptr *at, size_t bytes)
 tn_cu_result cuMemFree_v2(tn_cu_ptr at)
 {
     SIM_ENTER();
-    tn_cu_result unsafe = sim_unsafe_call();
-    if (unsafe) return sim_leave(unsafe);
+    SIM_PASS(sim_unsafe_call());
     if (!at) return sim_leave(SIM_OK);
     sim_region *r = sim_find(at, 1);
     if (!r || r->kind != SIM_DEVICE || r->base != at) return sim_leave(TN_CU_INVALID_VALUE);
@@ -239,8 +237,7 @@ tn_cu_result cuMemHostAlloc(void **at, size_t bytes, unsigned flags)
 {
     SIM_ENTER();
     (void)flags;
-    tn_cu_result unsafe = sim_unsafe_call();
-    if (unsafe) return sim_leave(unsafe);
+    SIM_PASS(sim_unsafe_call());
     if (!bytes) return sim_leave(TN_CU_INVALID_VALUE);
     if (sim.host_bytes + bytes > (uint64_t)sim.set.host_memory) return sim_leave(TN_CU_OUT_OF_MEMORY);
     sim_region *r = new_region(SIM_PINNED, bytes, PROT_READ | PROT_WRITE);
@@ -255,8 +252,7 @@ tn_cu_result cuMemHostAlloc(void **at, size_t bytes, unsigned flags)
 tn_cu_result cuMemFreeHost(void *at)
 {
     SIM_ENTER();
-    tn_cu_result unsafe = sim_unsafe_call();
-    if (unsafe) return sim_leave(unsafe);
+    SIM_PASS(sim_unsafe_call());
     if (!at) return sim_leave(SIM_OK);
     sim_region *r = sim_find_pinned(at, 1);
     if (!r || r->base != (uint64_t)(uintptr_t)at) return sim_leave(TN_CU_INVALID_VALUE);
@@ -347,8 +343,7 @@ tn_cu_result cuMemCreate(tn_cu_memory *memory, size_t bytes, const tn_cu_mem_pro
                          unsigned long long flags)
 {
     SIM_ENTER();
-    tn_cu_result unsafe = sim_unsafe_call();
-    if (unsafe) return sim_leave(unsafe);
+    SIM_PASS(sim_unsafe_call());
     if (sim.set.no_virtual) return sim_leave(TN_CU_NOT_SUPPORTED);
     if (!bytes || bytes % SIM_GRANULARITY || flags || prop->type != TN_CU_MEM_PINNED ||
         prop->location.type != TN_CU_MEM_ON_DEVICE || prop->location.id != sim_device())
@@ -430,8 +425,7 @@ static bool whole_mappings(uint64_t at, uint64_t bytes)
 tn_cu_result cuMemUnmap(tn_cu_ptr at, size_t bytes)
 {
     SIM_ENTER();
-    tn_cu_result status = sim_run_all();
-    if (status) return sim_leave(status);
+    SIM_PASS(sim_run_all());
     if (!bytes || !whole_mappings(at, bytes)) return sim_leave(TN_CU_INVALID_VALUE);
     for (uint64_t done = 0; done < bytes;) {
         sim_region *r = sim_find(at + done, 1);

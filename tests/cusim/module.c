@@ -114,8 +114,7 @@ static bool take_table(sim_module *m)
 tn_cu_result cuModuleLoadData(tn_cu_module *module, const void *image)
 {
     SIM_ENTER();
-    tn_cu_result unsafe = sim_unsafe_call();
-    if (unsafe) return sim_leave(unsafe);
+    SIM_PASS(sim_unsafe_call());
     size_t bytes = image ? image_bytes(image) : 0;
     if (!bytes) return sim_leave(TN_CU_INVALID_IMAGE);
     sim_module *m = calloc(1, sizeof *m);
@@ -148,8 +147,7 @@ tn_cu_result cuModuleUnload(tn_cu_module module)
     SIM_ENTER();
     sim_module **link = link_of(module);
     if (!link) return sim_leave(TN_CU_INVALID_HANDLE);
-    tn_cu_result unsafe = sim_unsafe_call();
-    if (unsafe) return sim_leave(unsafe);
+    SIM_PASS(sim_unsafe_call());
     sim_module *m = *link;
     *link = m->next;
     sim_module_drop(m);

@@ -239,8 +239,7 @@ tn_cu_result cuStreamSynchronize(tn_cu_stream stream)
     sim_stream *s = sim_stream_of(stream);
     if (!s) return sim_leave(TN_CU_INVALID_HANDLE);
     if (s->capture) s->invalid = true;
-    tn_cu_result unsafe = s->capture ? TN_CU_CAPTURE_UNSUPPORTED : sim_unsafe_call();
-    if (unsafe) return sim_leave(unsafe);
+    SIM_PASS(s->capture ? TN_CU_CAPTURE_UNSUPPORTED : sim_unsafe_call());
     sim.count.stream_syncs++;
     if (s == &sim.null_stream)
         for (sim_stream *t = sim.streams; t; t = t->list)
@@ -341,8 +340,7 @@ tn_cu_result cuEventSynchronize(tn_cu_event event)
     sim_event *e = event_of(event);
     if (!e) return sim_leave(TN_CU_INVALID_HANDLE);
     if (e->in_capture) return sim_leave(SIM_CAPTURED_EVENT);
-    tn_cu_result unsafe = sim_unsafe_call();
-    if (unsafe) return sim_leave(unsafe);
+    SIM_PASS(sim_unsafe_call());
     sim.count.event_syncs++;
     sim_memory_open();
     tn_cu_result r = run_event(e, e->ticket);
@@ -357,8 +355,7 @@ tn_cu_result cuEventQuery(tn_cu_event event)
     sim_event *e = event_of(event);
     if (!e) return sim_leave(TN_CU_INVALID_HANDLE);
     if (e->in_capture) return sim_leave(SIM_CAPTURED_EVENT);
-    tn_cu_result unsafe = sim_unsafe_call();
-    if (unsafe) return sim_leave(unsafe);
+    SIM_PASS(sim_unsafe_call());
     sim.count.event_queries++;
     if (e->done >= e->ticket) return sim_leave(SIM_OK);
     sim_stream *s = e->stream;

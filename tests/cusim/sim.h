@@ -298,10 +298,11 @@ static inline float sim_from_half(uint16_t h)
 /* Locks; the code to return if the call cannot go on. A call that needs no context says so. */
 tn_cu_result sim_enter(bool context);
 tn_cu_result sim_leave(tn_cu_result r);
-#define SIM_ENTER()                                                                                          \
+#define SIM_ENTER() SIM_PASS(sim_enter(true))
+#define SIM_PASS(result)                                                                                     \
     do {                                                                                                     \
-        tn_cu_result entered = sim_enter(true);                                                              \
-        if (entered) return sim_leave(entered);                                                              \
+        tn_cu_result refused = (result);                                                                     \
+        if (refused) return sim_leave(refused);                                                              \
     } while (0)
 
 /* A kernel's fault: printed, kept for cusim_report, and what everything fails with from now on. */
