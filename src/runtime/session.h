@@ -55,7 +55,6 @@ struct tn_session {
         } best;           /* of the choices that steps have run with */
         enum { TN_BUDGET_LEARNS, TN_BUDGET_WITHOUT, TN_BUDGET_SETTLED } state;
     } budget; /* budget.c */
-    bool closing;
     bool f16; /* computes in it, or has */
     struct {
         tn_tensor *(*fn)(tn_tensor *loss, void *arg);

@@ -200,7 +200,6 @@ int tn_close(tn_session *s)
         tn_check_fault(s);
     }
     int status = s->graph.error.status;
-    s->closing = true;
     while (s->n_closers) {
         struct tn_closer c = s->closers[--s->n_closers];
         c.fn(c.arg);
