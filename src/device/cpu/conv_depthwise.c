@@ -61,10 +61,8 @@ BODY pixels(const int count, const int side, const work *v, const float *image, 
     const float *from = image + ch;
     float *to = line + col * c->c + ch;
     lanes sum[SIDE][BLOCK / LANES];
-    UNROLL for (int i = 0; i < side; i++)
-    {
-        UNROLL for (int b = 0; b < count; b++)
-        {
+    UNROLL(int i = 0; i < side; i++) {
+        UNROLL(int b = 0; b < count; b++) {
             sum[i][b] = v->bias ? ((const lanes *)(const void *)(v->bias + ch))[b] : (lanes){0};
         }
     }
@@ -76,17 +74,14 @@ BODY pixels(const int count, const int side, const work *v, const float *image, 
             const lanes *w = (const void *)(v->taps + (r * c->kw + s) * c->c + ch);
             const int64_t *x = v->column + col * c->kw + s;
             if (side == 1 && *x < 0) continue;
-            UNROLL for (int i = 0; i < side; i++)
-            {
+            UNROLL(int i = 0; i < side; i++) {
                 const lanes *p = (const void *)(read + x[i * c->kw]);
-                UNROLL for (int b = 0; b < count; b++) { sum[i][b] += p[b] * w[b]; }
+                UNROLL(int b = 0; b < count; b++) sum[i][b] += p[b] * w[b];
             }
         }
     }
-    UNROLL for (int i = 0; i < side; i++)
-    {
-        UNROLL for (int b = 0; b < count; b++)
-        {
+    UNROLL(int i = 0; i < side; i++) {
+        UNROLL(int b = 0; b < count; b++) {
             if (c->epilogue == TN_EPI_RELU) sum[i][b] = (lanes)((masks)sum[i][b] & ~(sum[i][b] < (lanes){0}));
             ((lanes *)(void *)(to + i * c->c))[b] = sum[i][b];
         }
@@ -114,9 +109,8 @@ BODY taps_of(const int count, const int side, const work *v, const band *at, int
 {
     const tn_conv2d_desc *c = v->c;
     lanes sum[SIDE][BLOCK / LANES];
-    UNROLL for (int i = 0; i < side; i++)
-    {
-        UNROLL for (int b = 0; b < count; b++) { sum[i][b] = (lanes){0}; }
+    UNROLL(int i = 0; i < side; i++) {
+        UNROLL(int b = 0; b < count; b++) sum[i][b] = (lanes){0};
     }
     for (int64_t row = at->first; row < at->last; row++) {
         const int64_t y = tn_conv2d_tap(c, 0, row, r);
@@ -126,17 +120,14 @@ BODY taps_of(const int count, const int side, const work *v, const band *at, int
         const int64_t *x = v->column + begin * c->kw + s;
         for (int64_t col = begin; col < end; col++, gy += c->c, x += c->kw) {
             if (side == 1 && *x < 0) continue;
-            UNROLL for (int i = 0; i < side; i++)
-            {
+            UNROLL(int i = 0; i < side; i++) {
                 const lanes *p = (const void *)(line + x[i]), *g = (const void *)gy;
-                UNROLL for (int b = 0; b < count; b++) { sum[i][b] += g[b] * p[b]; }
+                UNROLL(int b = 0; b < count; b++) sum[i][b] += g[b] * p[b];
             }
         }
     }
-    UNROLL for (int i = 0; i < side; i++)
-    {
-        UNROLL for (int b = 0; b < count; b++)
-        {
+    UNROLL(int i = 0; i < side; i++) {
+        UNROLL(int b = 0; b < count; b++) {
             ((lanes *)(void *)(at->taps + (r * c->kw + s + i) * c->c + at->ch))[b] +=
                 (lanes)((masks)sum[i][b] & at->counts);
         }

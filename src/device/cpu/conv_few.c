@@ -24,20 +24,17 @@ BODY float sum_of(const lanes *v)
 BODY void pixels(const int side, const int results, const tn_few *f, int64_t p)
 {
     lanes sum[SIDE][TN_FEW_RESULTS];
-    UNROLL for (int i = 0; i < side; i++)
-    {
-        UNROLL for (int o = 0; o < results; o++) { sum[i][o] = (lanes){0}; }
+    UNROLL(int i = 0; i < side; i++) {
+        UNROLL(int o = 0; o < results; o++) sum[i][o] = (lanes){0};
     }
     const float *w = f->w;
     for (int64_t r = 0; r < f->rows; r++) {
         for (int64_t s = 0; s < f->columns; s++) {
             const float *a = f->a + p * f->pixel + r * f->down + s * f->along;
             for (int64_t c = 0; c < f->run; c += TN_FEW_LANES, w += TN_FEW_LANES) {
-                UNROLL for (int o = 0; o < results; o++)
-                {
+                UNROLL(int o = 0; o < results; o++) {
                     const lanes *weight = (const void *)(w + o * f->w_step);
-                    UNROLL for (int i = 0; i < side; i++)
-                    {
+                    UNROLL(int i = 0; i < side; i++) {
                         const lanes *from = (const void *)(a + i * f->pixel + c);
                         sum[i][o] += *from * *weight;
                     }
@@ -45,10 +42,8 @@ BODY void pixels(const int side, const int results, const tn_few *f, int64_t p)
             }
         }
     }
-    UNROLL for (int i = 0; i < side; i++)
-    {
-        UNROLL for (int o = 0; o < results; o++)
-        {
+    UNROLL(int i = 0; i < side; i++) {
+        UNROLL(int o = 0; o < results; o++) {
             const float v = sum_of(&sum[i][o]) + (f->bias ? f->bias[o] : 0);
             f->out[(p + i) * f->out_step + o] = f->relu && v < 0 ? 0 : v;
         }

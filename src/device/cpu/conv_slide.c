@@ -35,11 +35,9 @@ BODY void slide(const tn_dtype type, const int step, const bool inside, const tn
                 int64_t o, __m512 x[SIDE][SIDE])
 {
     const int64_t first = o * step + s->first;
-    UNROLL for (int r = 0; r < SIDE; r++)
-    {
-        UNROLL for (int i = 0; i < SIDE - step; i++) x[r][i] = x[r][i + step];
-        UNROLL for (int i = SIDE - step; i < SIDE; i++)
-        {
+    UNROLL(int r = 0; r < SIDE; r++) {
+        UNROLL(int i = 0; i < SIDE - step; i++) x[r][i] = x[r][i + step];
+        UNROLL(int i = SIDE - step; i < SIDE; i++) {
             const int64_t at = first + i;
             x[r][i] = inside || (at >= 0 && at < s->width)
                           ? avx512_load_floats(type, p->line[r] + at * p->apart[r], p->lanes)
@@ -53,9 +51,8 @@ BODY void slide(const tn_dtype type, const int step, const bool inside, const tn
 BODY void begin(const tn_dtype type, const int step, const tn_slide *s, const place *p, __m512 x[SIDE][SIDE])
 {
     slide(type, SIDE, false, s, p, 0, x);
-    UNROLL for (int r = 0; r < SIDE; r++)
-    {
-        UNROLL for (int i = SIDE - 1; i >= step; i--) x[r][i] = x[r][i - step];
+    UNROLL(int r = 0; r < SIDE; r++) {
+        UNROLL(int i = SIDE - 1; i >= step; i--) x[r][i] = x[r][i - step];
     }
 }
 
@@ -70,9 +67,8 @@ BODY void result(const tn_dtype type, const tn_slide *s, __m512 bias, __m512 w[S
                  __m512 x[SIDE][SIDE], char *to, __mmask16 lanes)
 {
     __m512 sum[SIDE] = {bias, _mm512_setzero_ps(), _mm512_setzero_ps()};
-    UNROLL for (int i = 0; i < SIDE; i++)
-    {
-        UNROLL for (int r = 0; r < SIDE; r++) sum[r] = _mm512_fmadd_ps(w[r][i], x[r][i], sum[r]);
+    UNROLL(int i = 0; i < SIDE; i++) {
+        UNROLL(int r = 0; r < SIDE; r++) sum[r] = _mm512_fmadd_ps(w[r][i], x[r][i], sum[r]);
     }
     sum[0] = _mm512_add_ps(sum[0], _mm512_add_ps(sum[1], sum[2]));
     if (s->relu) sum[0] = _mm512_max_ps(_mm512_setzero_ps(), sum[0]);
@@ -89,8 +85,7 @@ BODY void results(const tn_dtype type, const int step, const tn_slide *s, char *
         const place p = place_of(s, ch, lanes);
         const __m512 bias = s->bias ? _mm512_maskz_loadu_ps(lanes, s->bias + ch) : _mm512_setzero_ps();
         __m512 w[SIDE][SIDE], x[SIDE][SIDE];
-        UNROLL for (int t = 0; t < TAPS; t++)
-        {
+        UNROLL(int t = 0; t < TAPS; t++) {
             w[t / SIDE][t % SIDE] = _mm512_maskz_loadu_ps(lanes, s->taps + t * s->channels + ch);
         }
         char *d = to + ch * es;
@@ -115,8 +110,7 @@ BODY void gradient(const tn_dtype type, const char *g, __mmask16 lanes, __m512 x
                    __m512 sum[SIDE][SIDE])
 {
     const __m512 v = avx512_load_floats(type, g, lanes);
-    UNROLL for (int t = 0; t < TAPS; t++)
-    {
+    UNROLL(int t = 0; t < TAPS; t++) {
         sum[t / SIDE][t % SIDE] = _mm512_fmadd_ps(v, x[t / SIDE][t % SIDE], sum[t / SIDE][t % SIDE]);
     }
 }
@@ -130,7 +124,7 @@ BODY void weights(const tn_dtype type, const int step, const tn_slide *s, const 
         const __mmask16 lanes = avx512_first_of(s->channels - ch);
         const char *g = from + ch * es;
         __m512 sum[SIDE][SIDE], x[SIDE][SIDE];
-        UNROLL for (int t = 0; t < TAPS; t++) sum[t / SIDE][t % SIDE] = _mm512_setzero_ps();
+        UNROLL(int t = 0; t < TAPS; t++) sum[t / SIDE][t % SIDE] = _mm512_setzero_ps();
         const place p = place_of(s, ch, lanes);
         begin(type, step, s, &p, x);
         int64_t o = 0;
@@ -147,8 +141,7 @@ BODY void weights(const tn_dtype type, const int step, const tn_slide *s, const 
             slide(type, step, false, s, &p, o, x);
             gradient(type, g, lanes, x, sum);
         }
-        UNROLL for (int t = 0; t < TAPS; t++)
-        {
+        UNROLL(int t = 0; t < TAPS; t++) {
             float *to = s->taps + t * s->channels + ch;
             _mm512_mask_storeu_ps(to, lanes,
                                   _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, to), sum[t / SIDE][t % SIDE]));

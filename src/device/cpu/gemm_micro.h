@@ -37,24 +37,17 @@ NAME(tile)(const int rows, const int nv, const int64_t a_row, const int64_t a_k,
     const T *a[TALL / APART + 1], *b = g->b;
     T *const c = g->c;
     const int64_t ldb = g->ldb, ldc = g->ldc, step = g->ask_step;
-    UNROLL for (int i = 0; i < rows; i += APART)
-    {
-        a[i / APART] = g->a + (g->a_at ? g->a_at[i / APART] : i * a_row);
-    }
+    UNROLL(int i = 0; i < rows; i += APART) a[i / APART] = g->a + (g->a_at ? g->a_at[i / APART] : i * a_row);
     if (g->accumulate) {
-        UNROLL for (int i = 0; i < rows; i++)
-        {
-            UNROLL for (int j = 0; j < nv; j++)
-            {
+        UNROLL(int i = 0; i < rows; i++) {
+            UNROLL(int j = 0; j < nv; j++) {
                 acc[i][j] = LOAD(c + i * ldc + j * VL);
                 if (nv > 1) __builtin_prefetch(c + i * ldc + NAME(NR) + j * VL, 1, 3); /* the next tile's */
             }
         }
     } else {
-        UNROLL for (int i = 0; i < rows; i++)
-        {
-            UNROLL for (int j = 0; j < nv; j++)
-            {
+        UNROLL(int i = 0; i < rows; i++) {
+            UNROLL(int j = 0; j < nv; j++) {
                 acc[i][j] = SPLAT(0);
                 __builtin_prefetch(c + i * ldc + j * VL, 1, 3); /* written when the sums are done */
             }
@@ -66,38 +59,33 @@ NAME(tile)(const int rows, const int nv, const int64_t a_row, const int64_t a_k,
             V bv[NV];
             if (nv > 1) __builtin_prefetch(ask, 0, 2); /* else there are as many loads as multiply-adds */
             ask += step;
-            UNROLL for (int j = 0; j < nv; j++)
-            {
+            UNROLL(int j = 0; j < nv; j++) {
                 bv[j] = LOAD(b + j * VL);
                 if (nv > 1) __builtin_prefetch(b + TN_GEMM_AHEAD * ldb + j * VL, 0, 3);
             }
-            UNROLL for (int i = 0; i < rows; i++)
-            {
+            UNROLL(int i = 0; i < rows; i++) {
                 V av = SPLAT(a[i / APART][i % APART * a_row]);
-                UNROLL for (int j = 0; j < nv; j++) { acc[i][j] = FMA(av, bv[j], acc[i][j]); }
+                UNROLL(int j = 0; j < nv; j++) acc[i][j] = FMA(av, bv[j], acc[i][j]);
             }
-            UNROLL for (int i = 0; i < rows; i += APART) { a[i / APART] += a_k; }
+            UNROLL(int i = 0; i < rows; i += APART) a[i / APART] += a_k;
             b += ldb;
         }
-        UNROLL for (int i = 0; i < rows; i += APART) { a[i / APART] += g->a_jump; }
+        UNROLL(int i = 0; i < rows; i += APART) a[i / APART] += g->a_jump;
         b += g->b_jump;
     }
     if (g->bias) {
-        UNROLL for (int j = 0; j < nv; j++)
-        {
+        UNROLL(int j = 0; j < nv; j++) {
             V bv = LOAD(g->bias + j * VL);
-            UNROLL for (int i = 0; i < rows; i++) { acc[i][j] = acc[i][j] + bv; }
+            UNROLL(int i = 0; i < rows; i++) acc[i][j] = acc[i][j] + bv;
         }
     }
     if (g->relu) {
-        UNROLL for (int i = 0; i < rows; i++)
-        {
-            UNROLL for (int j = 0; j < nv; j++) { acc[i][j] = RELU(acc[i][j]); }
+        UNROLL(int i = 0; i < rows; i++) {
+            UNROLL(int j = 0; j < nv; j++) acc[i][j] = RELU(acc[i][j]);
         }
     }
-    UNROLL for (int i = 0; i < rows; i++)
-    {
-        UNROLL for (int j = 0; j < nv; j++) { STORE(c + i * ldc + j * VL, acc[i][j]); }
+    UNROLL(int i = 0; i < rows; i++) {
+        UNROLL(int j = 0; j < nv; j++) STORE(c + i * ldc + j * VL, acc[i][j]);
     }
 }
 
@@ -261,18 +249,16 @@ static inline __attribute__((always_inline)) TARGET void NAME(dot)(const int row
                                                                    const NUMBER *b, int64_t ldb, T *out)
 {
     V acc[4][4];
-    UNROLL for (int i = 0; i < rows; i++)
-    {
-        UNROLL for (int j = 0; j < cols; j++) { acc[i][j] = SPLAT(0); }
+    UNROLL(int i = 0; i < rows; i++) {
+        UNROLL(int j = 0; j < cols; j++) acc[i][j] = SPLAT(0);
     }
     int64_t p = 0;
     for (; p + PER * VL <= k; p += PER * VL) {
         V bv[4];
-        UNROLL for (int j = 0; j < cols; j++) { bv[j] = LOAD((const void *)(b + j * ldb + p)); }
-        UNROLL for (int i = 0; i < rows; i++)
-        {
+        UNROLL(int j = 0; j < cols; j++) bv[j] = LOAD((const void *)(b + j * ldb + p));
+        UNROLL(int i = 0; i < rows; i++) {
             V av = LOAD((const void *)(a + i * lda + p));
-            UNROLL for (int j = 0; j < cols; j++) { acc[i][j] = FMA(av, bv[j], acc[i][j]); }
+            UNROLL(int j = 0; j < cols; j++) acc[i][j] = FMA(av, bv[j], acc[i][j]);
         }
     }
     for (int i = 0; i < rows; i++) {

@@ -167,18 +167,16 @@ static void transpose_16(const uint16_t *src, int64_t lds, int64_t cols, int64_t
         int64_t p = 0;
         for (; p + SIDE <= k; p += SIDE) {
             __m128i r[SIDE], t[SIDE];
-            UNROLL for (int i = 0; i < SIDE; i++) r[i] = _mm_loadu_si128((const void *)(s + i * lds + p));
+            UNROLL(int i = 0; i < SIDE; i++) r[i] = _mm_loadu_si128((const void *)(s + i * lds + p));
             /* Three times the halves of rows i and i + 4 are interleaved. */
-            UNROLL for (int turn = 0; turn < 3; turn++)
-            {
-                UNROLL for (int i = 0; i < SIDE / 2; i++)
-                {
+            UNROLL(int turn = 0; turn < 3; turn++) {
+                UNROLL(int i = 0; i < SIDE / 2; i++) {
                     t[2 * i] = _mm_unpacklo_epi16(r[i], r[i + SIDE / 2]);
                     t[2 * i + 1] = _mm_unpackhi_epi16(r[i], r[i + SIDE / 2]);
                 }
-                UNROLL for (int i = 0; i < SIDE; i++) r[i] = t[i];
+                UNROLL(int i = 0; i < SIDE; i++) r[i] = t[i];
             }
-            UNROLL for (int i = 0; i < SIDE; i++) _mm_storeu_si128((void *)(dst + (p + i) * ldd + j), r[i]);
+            UNROLL(int i = 0; i < SIDE; i++) _mm_storeu_si128((void *)(dst + (p + i) * ldd + j), r[i]);
         }
         for (; p < k; p++)
             for (int i = 0; i < SIDE; i++) dst[p * ldd + j + i] = s[i * lds + p];

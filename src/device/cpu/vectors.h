@@ -18,9 +18,9 @@
 #endif
 
 #ifdef __clang__
-#define UNROLL _Pragma("unroll")
+#define UNROLL(...) _Pragma("unroll") for (__VA_ARGS__)
 #else
-#define UNROLL _Pragma("GCC unroll 32")
+#define UNROLL(...) _Pragma("GCC unroll 32") for (__VA_ARGS__)
 #endif
 
 typedef float vec_f32 __attribute__((vector_size(16)));

@@ -127,16 +127,14 @@ INLINE void NAME(input)(const int m, const tn_dtype d, const void *const *pixel,
     const int span = m + 2;
     for (int64_t c = 0; c < n; c += VL) {
         V t[6][6], x[6], u[6];
-        UNROLL for (int j = 0; j < span; j++)
-        {
-            UNROLL for (int i = 0; i < span; i++) x[i] = NAME(get)(d, pixel[span * i + j], c);
+        UNROLL(int j = 0; j < span; j++) {
+            UNROLL(int i = 0; i < span; i++) x[i] = NAME(get)(d, pixel[span * i + j], c);
             NAME(spread_input)(m, x, u);
-            UNROLL for (int i = 0; i < span; i++) t[i][j] = u[i];
+            UNROLL(int i = 0; i < span; i++) t[i][j] = u[i];
         }
-        UNROLL for (int i = 0; i < span; i++)
-        {
+        UNROLL(int i = 0; i < span; i++) {
             NAME(spread_input)(m, t[i], u);
-            UNROLL for (int j = 0; j < span; j++) STORE(v + at[span * i + j] + c, u[j]);
+            UNROLL(int j = 0; j < span; j++) STORE(v + at[span * i + j] + c, u[j]);
         }
     }
 }
@@ -147,16 +145,14 @@ INLINE void NAME(gradient)(const int m, const tn_dtype d, const void *const *pix
     const int span = m + 2;
     for (int64_t c = 0; c < n; c += VL) {
         V t[6][4], y[4], u[6];
-        UNROLL for (int j = 0; j < m; j++)
-        {
-            UNROLL for (int i = 0; i < m; i++) y[i] = NAME(get)(d, pixel[m * i + j], c);
+        UNROLL(int j = 0; j < m; j++) {
+            UNROLL(int i = 0; i < m; i++) y[i] = NAME(get)(d, pixel[m * i + j], c);
             NAME(spread_result)(m, y, u);
-            UNROLL for (int i = 0; i < span; i++) t[i][j] = u[i];
+            UNROLL(int i = 0; i < span; i++) t[i][j] = u[i];
         }
-        UNROLL for (int i = 0; i < span; i++)
-        {
+        UNROLL(int i = 0; i < span; i++) {
             NAME(spread_result)(m, t[i], u);
-            UNROLL for (int j = 0; j < span; j++) STORE(z + (span * i + j) * step + c, u[j]);
+            UNROLL(int j = 0; j < span; j++) STORE(z + (span * i + j) * step + c, u[j]);
         }
     }
 }
@@ -167,18 +163,15 @@ INLINE void NAME(output)(const int m, const tn_dtype d, const float *p, int64_t 
     const int span = m + 2;
     for (int64_t c = 0; c < n; c += VL) {
         V t[4][6], u[6], y[4];
-        UNROLL for (int j = 0; j < span; j++)
-        {
-            UNROLL for (int i = 0; i < span; i++) u[i] = LOAD(p + (span * i + j) * step + c);
+        UNROLL(int j = 0; j < span; j++) {
+            UNROLL(int i = 0; i < span; i++) u[i] = LOAD(p + (span * i + j) * step + c);
             NAME(gather_result)(m, u, y);
-            UNROLL for (int i = 0; i < m; i++) t[i][j] = y[i];
+            UNROLL(int i = 0; i < m; i++) t[i][j] = y[i];
         }
         const V b = bias ? NAME(get)(d, bias, c) : SPLAT(0);
-        UNROLL for (int i = 0; i < m; i++)
-        {
+        UNROLL(int i = 0; i < m; i++) {
             NAME(gather_result)(m, t[i], y);
-            UNROLL for (int j = 0; j < m; j++)
-            {
+            UNROLL(int j = 0; j < m; j++) {
                 const V sum = ADD(y[j], b);
                 NAME(put)(d, pixel[m * i + j], c, relu ? RELU(sum) : sum);
             }
@@ -192,16 +185,14 @@ INLINE void NAME(filter)(const int m, const tn_dtype d, const void *const *tap, 
     const int span = m + 2;
     for (int64_t c = 0; c < n; c += VL) {
         V t[6][3], g[3], w[6];
-        UNROLL for (int j = 0; j < 3; j++)
-        {
-            UNROLL for (int i = 0; i < 3; i++) g[i] = NAME(get)(d, tap[3 * i + j], c);
+        UNROLL(int j = 0; j < 3; j++) {
+            UNROLL(int i = 0; i < 3; i++) g[i] = NAME(get)(d, tap[3 * i + j], c);
             NAME(spread_filter)(m, g, w);
-            UNROLL for (int i = 0; i < span; i++) t[i][j] = w[i];
+            UNROLL(int i = 0; i < span; i++) t[i][j] = w[i];
         }
-        UNROLL for (int i = 0; i < span; i++)
-        {
+        UNROLL(int i = 0; i < span; i++) {
             NAME(spread_filter)(m, t[i], w);
-            UNROLL for (int j = 0; j < span; j++) STORE(u + (span * i + j) * step + c, w[j]);
+            UNROLL(int j = 0; j < span; j++) STORE(u + (span * i + j) * step + c, w[j]);
         }
     }
 }
@@ -212,16 +203,14 @@ INLINE void NAME(filter_gradient)(const int m, const tn_dtype d, const float *p,
     const int span = m + 2;
     for (int64_t c = 0; c < n; c += VL) {
         V t[3][6], u[6], g[3];
-        UNROLL for (int j = 0; j < span; j++)
-        {
-            UNROLL for (int i = 0; i < span; i++) u[i] = LOAD(p + (span * i + j) * step + c);
+        UNROLL(int j = 0; j < span; j++) {
+            UNROLL(int i = 0; i < span; i++) u[i] = LOAD(p + (span * i + j) * step + c);
             NAME(gather_filter)(m, u, g);
-            UNROLL for (int i = 0; i < 3; i++) t[i][j] = g[i];
+            UNROLL(int i = 0; i < 3; i++) t[i][j] = g[i];
         }
-        UNROLL for (int i = 0; i < 3; i++)
-        {
+        UNROLL(int i = 0; i < 3; i++) {
             NAME(gather_filter)(m, t[i], g);
-            UNROLL for (int j = 0; j < 3; j++) NAME(put)(d, tap[3 * i + j], c, g[j]);
+            UNROLL(int j = 0; j < 3; j++) NAME(put)(d, tap[3 * i + j], c, g[j]);
         }
     }
 }

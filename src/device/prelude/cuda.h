@@ -37,7 +37,7 @@
 #endif
 
 /* In front of a loop whose turns are written out. */
-#define TN_UNROLL _Pragma("unroll")
+#define TN_UNROLL(...) _Pragma("unroll") for (__VA_ARGS__)
 
 /* ---- packs ---- */
 
@@ -77,8 +77,8 @@ template <class T, int V> TN_FN void tn_load(T (&to)[V], const T *from)
         move m[MOVES];
         T t[V];
     } u;
-    TN_UNROLL for (int i = 0; i < MOVES; i++) u.m[i] = ((const move *)from)[i];
-    TN_UNROLL for (int i = 0; i < V; i++) to[i] = u.t[i];
+    TN_UNROLL(int i = 0; i < MOVES; i++) u.m[i] = ((const move *)from)[i];
+    TN_UNROLL(int i = 0; i < V; i++) to[i] = u.t[i];
 }
 
 template <class T, int V> TN_FN void tn_store(T *to, const T (&from)[V])
@@ -89,8 +89,8 @@ template <class T, int V> TN_FN void tn_store(T *to, const T (&from)[V])
         move m[MOVES];
         T t[V];
     } u;
-    TN_UNROLL for (int i = 0; i < V; i++) u.t[i] = from[i];
-    TN_UNROLL for (int i = 0; i < MOVES; i++) ((move *)to)[i] = u.m[i];
+    TN_UNROLL(int i = 0; i < V; i++) u.t[i] = from[i];
+    TN_UNROLL(int i = 0; i < MOVES; i++) ((move *)to)[i] = u.m[i];
 }
 
 /* Random words, and standard normals, of elements index .. index + V - 1. index is a multiple of V; one
@@ -101,9 +101,10 @@ template <int V> TN_FN void tn_random_pack(uint64_t seed, uint64_t draw, uint64_
         out[0] = tn_philox_u32(seed, draw, index);
     } else {
         uint32_t w[4];
-        TN_UNROLL for (int i = 0; i < V; i += 4) {
+        TN_UNROLL(int i = 0; i < V; i += 4) {
             tn_philox_block(seed, draw, (index + (uint64_t)i) / 4, w);
-            TN_UNROLL for (int l = 0; l < (V < 4 ? V : 4); l++) out[i + l] = V == 2 && (index & 2) ? w[l + 2] : w[l];
+            TN_UNROLL(int l = 0; l < (V < 4 ? V : 4); l++)
+                out[i + l] = V == 2 && (index & 2) ? w[l + 2] : w[l];
         }
     }
 }
@@ -114,7 +115,7 @@ template <int V> TN_FN void tn_random_pack(uint64_t seed, uint64_t draw, uint64_
         out[0] = tn_philox_normal(seed, draw, index);
     } else {
         uint32_t w[4];
-        TN_UNROLL for (int i = 0; i < V; i += 4) {
+        TN_UNROLL(int i = 0; i < V; i += 4) {
             tn_philox_block(seed, draw, (index + (uint64_t)i) / 4, w);
             if (V == 2) {
                 tn_normal_pair(index & 2 ? w[2] : w[0], index & 2 ? w[3] : w[1], &out[0], &out[1]);
@@ -182,7 +183,7 @@ template <class T> TN_FN T tn_xor_lane(T x, int d)
     } u;
     u.w[0] = 0;
     u.x = x;
-    TN_UNROLL for (int i = 0; i < WORDS; i++) u.w[i] = __shfl_xor_sync(0xffffffffu, u.w[i], d);
+    TN_UNROLL(int i = 0; i < WORDS; i++) u.w[i] = __shfl_xor_sync(0xffffffffu, u.w[i], d);
     return u.x;
 }
 
@@ -196,13 +197,13 @@ template <class T> TN_FN T tn_lane_value(T x, int lane)
     } u;
     u.w[0] = 0;
     u.x = x;
-    TN_UNROLL for (int i = 0; i < WORDS; i++) u.w[i] = __shfl_sync(0xffffffffu, u.w[i], lane & 31);
+    TN_UNROLL(int i = 0; i < WORDS; i++) u.w[i] = __shfl_sync(0xffffffffu, u.w[i], lane & 31);
     return u.x;
 }
 
 template <class OP, int S, class T, int W = 1> TN_FN T tn_lanes_reduce(T x)
 {
-    TN_UNROLL for (int d = S / 2; d >= W; d /= 2) {
+    TN_UNROLL(int d = S / 2; d >= W; d /= 2) {
         T y = tn_xor_lane(x, d);
         x = threadIdx.x & d ? OP::of(y, x) : OP::of(x, y);
     }
@@ -214,9 +215,9 @@ template <class OP, int S, int W = 1, class T, int V> TN_FN T tn_team_reduce(con
 {
     enum { ALL = S * W, WARPS = ALL > 32 ? ALL / 32 : 1 };
     T fold[V];
-    TN_UNROLL for (int l = 0; l < V; l++) fold[l] = lane[l];
-    TN_UNROLL for (int h = V / 2; h > 0; h /= 2)
-        TN_UNROLL for (int l = 0; l < h; l++) fold[l] = OP::of(fold[l], fold[l + h]);
+    TN_UNROLL(int l = 0; l < V; l++) fold[l] = lane[l];
+    TN_UNROLL(int h = V / 2; h > 0; h /= 2)
+        TN_UNROLL(int l = 0; l < h; l++) fold[l] = OP::of(fold[l], fold[l + h]);
     T x = tn_lanes_reduce<OP, (ALL < 32 ? ALL : 32), T, W>(fold[0]);
     if (ALL <= 32) return x;
     __shared__ T room[WARPS * W];
@@ -224,7 +225,7 @@ template <class OP, int S, int W = 1, class T, int V> TN_FN T tn_team_reduce(con
     if (threadIdx.x % 32 < W) room[threadIdx.x / 32 * W + team] = x;
     __syncthreads();
     x = room[team];
-    TN_UNROLL for (int w = 1; w < WARPS; w++) x = OP::of(x, room[w * W + team]);
+    TN_UNROLL(int w = 1; w < WARPS; w++) x = OP::of(x, room[w * W + team]);
     __syncthreads(); /* the room is free again */
     return x;
 }
@@ -248,8 +249,8 @@ TN_FN int64_t tn_team_choose(const T (&lane)[V], const int64_t (&at)[V])
 {
     T x = lane[0];
     int64_t p = at[0];
-    TN_UNROLL for (int l = 1; l < V; l++) tn_take_better<OP>(x, p, lane[l], at[l]);
-    TN_UNROLL for (int d = (S < 32 ? S : 32) / 2; d > 0; d /= 2) {
+    TN_UNROLL(int l = 1; l < V; l++) tn_take_better<OP>(x, p, lane[l], at[l]);
+    TN_UNROLL(int d = (S < 32 ? S : 32) / 2; d > 0; d /= 2) {
         T y = tn_xor_lane(x, d);
         int64_t q = tn_xor_lane(p, d);
         tn_take_better<OP>(x, p, y, q);
@@ -264,7 +265,7 @@ TN_FN int64_t tn_team_choose(const T (&lane)[V], const int64_t (&at)[V])
     __syncthreads();
     x = room[0];
     p = room_at[0];
-    TN_UNROLL for (int w = 1; w < S / 32; w++) tn_take_better<OP>(x, p, room[w], room_at[w]);
+    TN_UNROLL(int w = 1; w < S / 32; w++) tn_take_better<OP>(x, p, room[w], room_at[w]);
     __syncthreads();
     return p;
 }
@@ -275,18 +276,18 @@ template <class OP, int TX, int TY, class T, int V> TN_FN void tn_columns_reduce
 {
     __shared__ T room[V * TX * TY];
     const int x = (int)threadIdx.x % TX, y = (int)threadIdx.x / TX;
-    TN_UNROLL for (int l = 0; l < V; l++) room[(l * TY + y) * TX + x] = acc[l];
+    TN_UNROLL(int l = 0; l < V; l++) room[(l * TY + y) * TX + x] = acc[l];
     __syncthreads();
     for (int h = TY / 2; h > 0; h /= 2) {
         if (y < h) {
-            TN_UNROLL for (int l = 0; l < V; l++) {
+            TN_UNROLL(int l = 0; l < V; l++) {
                 acc[l] = OP::of(acc[l], room[(l * TY + y + h) * TX + x]);
                 room[(l * TY + y) * TX + x] = acc[l];
             }
         }
         __syncthreads();
     }
-    TN_UNROLL for (int l = 0; l < V; l++) acc[l] = room[l * TY * TX + x];
+    TN_UNROLL(int l = 0; l < V; l++) acc[l] = room[l * TY * TX + x];
     __syncthreads();
 }
 
@@ -296,14 +297,14 @@ TN_FN void tn_columns_choose(T (&acc)[V], int64_t (&at)[V])
     __shared__ T room[V * TX * TY];
     __shared__ int64_t room_at[V * TX * TY];
     const int x = (int)threadIdx.x % TX, y = (int)threadIdx.x / TX;
-    TN_UNROLL for (int l = 0; l < V; l++) {
+    TN_UNROLL(int l = 0; l < V; l++) {
         room[(l * TY + y) * TX + x] = acc[l];
         room_at[(l * TY + y) * TX + x] = at[l];
     }
     __syncthreads();
     for (int h = TY / 2; h > 0; h /= 2) {
         if (y < h) {
-            TN_UNROLL for (int l = 0; l < V; l++) {
+            TN_UNROLL(int l = 0; l < V; l++) {
                 const int mine = (l * TY + y) * TX + x, other = (l * TY + y + h) * TX + x;
                 tn_take_better<OP>(acc[l], at[l], room[other], room_at[other]);
                 room[mine] = acc[l];
@@ -312,7 +313,7 @@ TN_FN void tn_columns_choose(T (&acc)[V], int64_t (&at)[V])
         }
         __syncthreads();
     }
-    TN_UNROLL for (int l = 0; l < V; l++) {
+    TN_UNROLL(int l = 0; l < V; l++) {
         acc[l] = room[l * TY * TX + x];
         at[l] = room_at[l * TY * TX + x];
     }
@@ -331,7 +332,7 @@ template <int THREADS> TN_FN int tn_place_in_block(bool hit, int *all)
     if (lane == 0) room[warp] = tn_count_bits(hits);
     __syncthreads();
     int place = tn_count_bits(hits & ((1u << lane) - 1)), sum = 0;
-    TN_UNROLL for (int w = 0; w < THREADS / 32; w++) {
+    TN_UNROLL(int w = 0; w < THREADS / 32; w++) {
         if (w < warp) place += room[w];
         sum += room[w];
     }
@@ -345,7 +346,7 @@ template <int THREADS> TN_FN int tn_place_in_block(bool hit, int *all)
 TN_FN int tn_place_of_digit(int digit, bool there, int *all)
 {
     uint32_t same = __ballot_sync(0xffffffffu, there);
-    TN_UNROLL for (int b = 0; b < 8; b++) {
+    TN_UNROLL(int b = 0; b < 8; b++) {
         const uint32_t set = __ballot_sync(0xffffffffu, digit >> b & 1);
         same &= digit >> b & 1 ? set : ~set;
     }

@@ -19,7 +19,7 @@ typedef struct rows_state {
 
 static inline lanes larger(lanes a, lanes b)
 {
-    UNROLL for (int l = 0; l < LANES; l++) a[l] = b[l] > a[l] ? b[l] : a[l];
+    UNROLL(int l = 0; l < LANES; l++) a[l] = b[l] > a[l] ? b[l] : a[l];
     return a;
 }
 

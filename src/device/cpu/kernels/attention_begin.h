@@ -78,10 +78,10 @@
 #define ROW                                                                                                  \
     (KEYS +                                                                                                  \
      LANES) /* from row to row of a tile of scores, and of keys that stand as columns: no power of two */
-#define WIDTH  ((HEAD + 15) / 16 * 16)
-#define DIRECT (DTYPE == 0 && HEAD == WIDTH) /* rows in memory are as packed ones */
-#define UNROLL _Pragma("GCC unroll 16")
-#define SIMD   _Pragma("omp simd")
+#define WIDTH       ((HEAD + 15) / 16 * 16)
+#define DIRECT      (DTYPE == 0 && HEAD == WIDTH) /* rows in memory are as packed ones */
+#define UNROLL(...) _Pragma("GCC unroll 16") for (__VA_ARGS__)
+#define SIMD        _Pragma("omp simd")
 
 typedef float lanes __attribute__((vector_size(4 * LANES)));
 typedef float half __attribute__((vector_size(2 * LANES)));
@@ -158,7 +158,7 @@ static inline __attribute__((always_inline)) lanes join(lanes a, lanes b, lanes 
 #elif !defined(__OPTIMIZE__) && !defined(__FMA__) && !defined(__ARM_FEATURE_FMA)
     return a * b + c;
 #else
-    UNROLL for (int i = 0; i < LANES; i++) { c[i] = tn_fma_f32(a[i], b[i], c[i]); }
+    UNROLL(int i = 0; i < LANES; i++) c[i] = tn_fma_f32(a[i], b[i], c[i]);
     return c;
 #endif
 }
@@ -182,9 +182,8 @@ static inline float largest(lanes v)
 {
     float x[LANES] __attribute__((aligned(64)));
     put(x, v);
-    UNROLL for (int w = LANES / 2; w; w /= 2)
-    {
-        UNROLL for (int i = 0; i < w; i++) { x[i] = x[i + w] > x[i] ? x[i + w] : x[i]; }
+    UNROLL(int w = LANES / 2; w; w /= 2) {
+        UNROLL(int i = 0; i < w; i++) x[i] = x[i + w] > x[i] ? x[i + w] : x[i];
     }
     return x[0];
 }
@@ -193,9 +192,8 @@ static inline float total(lanes v)
 {
     float x[LANES] __attribute__((aligned(64)));
     put(x, v);
-    UNROLL for (int w = LANES / 2; w; w /= 2)
-    {
-        UNROLL for (int i = 0; i < w; i++) { x[i] += x[i + w]; }
+    UNROLL(int w = LANES / 2; w; w /= 2) {
+        UNROLL(int i = 0; i < w; i++) x[i] += x[i + w];
     }
     return x[0];
 }
@@ -226,25 +224,19 @@ static inline __attribute__((always_inline)) void tile(const int high, const int
                                                        bool add)
 {
     lanes sum[MOST][4];
-    UNROLL for (int i = 0; i < high; i++)
-    {
-        UNROLL for (int j = 0; j < wide; j++)
-        {
-            sum[i][j] = add ? at(c + i * c_row + j * LANES) : (lanes){0};
-        }
+    UNROLL(int i = 0; i < high; i++) {
+        UNROLL(int j = 0; j < wide; j++) sum[i][j] = add ? at(c + i * c_row + j * LANES) : (lanes){0};
     }
     for (int64_t p = 0; p < k; p++) {
         lanes right[4];
-        UNROLL for (int j = 0; j < wide; j++) { right[j] = at(b + p * b_row + j * LANES); }
-        UNROLL for (int i = 0; i < high; i++)
-        {
+        UNROLL(int j = 0; j < wide; j++) right[j] = at(b + p * b_row + j * LANES);
+        UNROLL(int i = 0; i < high; i++) {
             const lanes left = all(a[i * a_row + p * a_k]);
-            UNROLL for (int j = 0; j < wide; j++) { sum[i][j] = join(left, right[j], sum[i][j]); }
+            UNROLL(int j = 0; j < wide; j++) sum[i][j] = join(left, right[j], sum[i][j]);
         }
     }
-    UNROLL for (int i = 0; i < high; i++)
-    {
-        UNROLL for (int j = 0; j < wide; j++) { put(c + i * c_row + j * LANES, sum[i][j]); }
+    UNROLL(int i = 0; i < high; i++) {
+        UNROLL(int j = 0; j < wide; j++) put(c + i * c_row + j * LANES, sum[i][j]);
     }
 }
 
@@ -254,18 +246,17 @@ static inline __attribute__((always_inline)) void slim(const int high, int64_t k
                                                        int64_t b_row, float *c, int64_t c_row, bool add)
 {
     half sum[MOST];
-    UNROLL for (int i = 0; i < high; i++) { sum[i] = add ? *(const half_there *)(c + i * c_row) : (half){0}; }
+    UNROLL(int i = 0; i < high; i++) sum[i] = add ? *(const half_there *)(c + i * c_row) : (half){0};
     for (int64_t p = 0; p < k; p++) {
         const half right = *(const half_there *)(b + p * b_row);
-        UNROLL for (int i = 0; i < high; i++)
-        {
+        UNROLL(int i = 0; i < high; i++) {
             const half left = a[i * a_row + p * a_k] - (half){0};
             half to = sum[i];
-            UNROLL for (int l = 0; l < LANES / 2; l++) { to[l] = tn_fma_f32(left[l], right[l], to[l]); }
+            UNROLL(int l = 0; l < LANES / 2; l++) to[l] = tn_fma_f32(left[l], right[l], to[l]);
             sum[i] = to;
         }
     }
-    UNROLL for (int i = 0; i < high; i++) { *(half_there *)(c + i * c_row) = sum[i]; }
+    UNROLL(int i = 0; i < high; i++) *(half_there *)(c + i * c_row) = sum[i];
 }
 
 /* The same for any number of columns, a multiple of half a vector: the fewer rows, the wider the tiles. */
@@ -338,19 +329,21 @@ static void pack_rows(float *to, const element *from, int64_t stride, int64_t ro
 #define HIGH2(a, b) __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31)
 #define LOW1(a, b)  __builtin_shufflevector(a, b, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30)
 #define HIGH1(a, b) __builtin_shufflevector(a, b, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31)
-#define ROUND(w)    UNROLL for (int i = 0; i < LANES; i++) if (!(i & w)) SWAP(v[i], v[i + w], LOW##w, HIGH##w)
+#define ROUND(w)                                                                                             \
+    UNROLL(int i = 0; i < LANES; i++)                                                                        \
+        if (!(i & w)) SWAP(v[i], v[i + w], LOW##w, HIGH##w)
 
 /* A square of LANES rows, zeros where there are fewer, times `by`, becomes its columns. */
 static inline void turn(float *to, int64_t to_row, const float *from, int64_t from_row, int64_t rows,
                         float by)
 {
     lanes v[LANES];
-    UNROLL for (int i = 0; i < LANES; i++) { v[i] = i < rows ? at(from + i * from_row) * by : (lanes){0}; }
+    UNROLL(int i = 0; i < LANES; i++) v[i] = i < rows ? at(from + i * from_row) * by : (lanes){0};
     ROUND(8)
     ROUND(4)
     ROUND(2)
     ROUND(1)
-    UNROLL for (int i = 0; i < LANES; i++) { put(to + i * to_row, v[i]); }
+    UNROLL(int i = 0; i < LANES; i++) put(to + i * to_row, v[i]);
 }
 #else
 static inline void turn(float *to, int64_t to_row, const float *from, int64_t from_row, int64_t rows,

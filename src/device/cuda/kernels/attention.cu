@@ -9,7 +9,7 @@ TN_FN void run(const tn_cuda_args &a)
     elem *room = (elem *)tn_dynamic_shared(), *stage = room + ROWS * PITCH;
     copy_in<ROWS>(room, b.q, b.row);
     tn_copy_commit();
-    TN_UNROLL for (int t = 0; t < STAGES - 1; t++) {
+    TN_UNROLL(int t = 0; t < STAGES - 1; t++) {
         if (t < tiles) {
             copy_in<COLS>(stage + 2 * t * COLS * PITCH, b.k, b.begin + t * COLS);
             copy_in<COLS>(stage + (2 * t + 1) * COLS * PITCH, b.v, b.begin + t * COLS);
@@ -23,8 +23,8 @@ TN_FN void run(const tn_cuda_args &a)
 
     float acc[M_TILES][D_TILES][4], top[M_TILES][2], sum[M_TILES][2], fit[M_TILES][2];
     clear(acc);
-    TN_UNROLL for (int m = 0; m < M_TILES; m++)
-        TN_UNROLL for (int r = 0; r < 2; r++) {
+    TN_UNROLL(int m = 0; m < M_TILES; m++)
+        TN_UNROLL(int r = 0; r < 2; r++) {
             top[m][r] = -TN_INF;
             sum[m][r] = 0;
         }

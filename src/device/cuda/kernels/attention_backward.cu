@@ -29,7 +29,7 @@ TN_FN void run(const tn_cuda_args &a)
     const matrix o = matrix_of(a, BUF_O, DIM_O, batch, number, (int)tq);
     const matrix go = matrix_of(a, BUF_GO, DIM_GO, batch, number, (int)tq);
     float sum = 0;
-    TN_UNROLL for (int c = 0; c < CHUNKS / TEAM; c++) {
+    TN_UNROLL(int c = 0; c < CHUNKS / TEAM; c++) {
         const int column = (c * TEAM + (int)threadIdx.x % TEAM) * CHUNK;
         elem x[CHUNK], y[CHUNK];
         const elem *from = o.at + i * o.stride + column, *other = go.at + i * go.stride + column;
@@ -37,12 +37,12 @@ TN_FN void run(const tn_cuda_args &a)
             tn_load(x, from);
             tn_load(y, other);
         } else {
-            TN_UNROLL for (int e = 0; e < CHUNK; e++) {
+            TN_UNROLL(int e = 0; e < CHUNK; e++) {
                 x[e] = from[e];
                 y[e] = other[e];
             }
         }
-        TN_UNROLL for (int e = 0; e < CHUNK; e++)
+        TN_UNROLL(int e = 0; e < CHUNK; e++)
 #if DTYPE == 0
             sum = fmaf(x[e], y[e], sum);
 #elif DTYPE == 2
@@ -92,13 +92,13 @@ TN_FN void differentiate(float (&s)[M_TILES][N_TILES][4], float (&g)[M_TILES][N_
     const int top = row + row_of(0, 0), end = column + COLS;
     const bool crossed = CAUSAL && (TURNED ? column < top + OWN - 1 : end - 1 > top);
     const bool test = __any_sync(0xffffffffu, crossed || (!TURNED && end > h.tk));
-    TN_UNROLL for (int m = 0; m < M_TILES; m++)
-        TN_UNROLL for (int n = 0; n < N_TILES; n++) {
+    TN_UNROLL(int m = 0; m < M_TILES; m++)
+        TN_UNROLL(int n = 0; n < N_TILES; n++) {
             const int r = row + row_of(m, 0), c = column + column_of(n, 0);
 #if DROPOUT
             const uint32_t bits = keep_bits<TURNED>(h, TURNED ? c : r, TURNED ? r : c);
 #endif
-            TN_UNROLL for (int e = 0; e < 4; e++) {
+            TN_UNROLL(int e = 0; e < 4; e++) {
                 const int i = TURNED ? column + column_of(n, e) : row + row_of(m, e);
                 const int j = TURNED ? row + row_of(m, e) : column + column_of(n, e);
                 const float lse = TURNED ? numbers[column_of(n, e)] : row_lse[m][e / 2];
@@ -130,7 +130,7 @@ TN_FN bool any_blind(const float *lse, int tq, float *room)
     if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = found ? 1.0f : 0.0f;
     __syncthreads();
     found = false;
-    TN_UNROLL for (int w = 0; w < WARPS; w++) found |= room[w] != 0;
+    TN_UNROLL(int w = 0; w < WARPS; w++) found |= room[w] != 0;
     return found;
 }
 
@@ -159,7 +159,7 @@ TN_FN void run(const tn_cuda_args &a)
     copy_in<ROWS>(room, TURNED ? k : q, row);
     copy_in<ROWS>(room + ROWS * PITCH, TURNED ? v : go, row);
     tn_copy_commit();
-    TN_UNROLL for (int t = 0; t < STAGES - 1; t++) {
+    TN_UNROLL(int t = 0; t < STAGES - 1; t++) {
         if (t < tiles) copy_stage(stage + t * STAGE, from, begin + t * COLS);
         tn_copy_commit();
     }
@@ -176,8 +176,8 @@ TN_FN void run(const tn_cuda_args &a)
 #endif
     float row_lse[M_TILES][2], row_delta[M_TILES][2];
     clear(by_first);
-    TN_UNROLL for (int m = 0; m < M_TILES; m++)
-        TN_UNROLL for (int r = 0; r < 2; r++) {
+    TN_UNROLL(int m = 0; m < M_TILES; m++)
+        TN_UNROLL(int r = 0; r < 2; r++) {
             const int i = row + row_of(m, 2 * r);
             row_lse[m][r] = !TURNED && i < tq ? lse[i] : 0;
             row_delta[m][r] = !TURNED && i < tq ? delta[i] : 0;
@@ -205,7 +205,7 @@ TN_FN void run(const tn_cuda_args &a)
     }
 
     float factor[M_TILES][2];
-    TN_UNROLL for (int m = 0; m < M_TILES; m++) factor[m][0] = factor[m][1] = h.scale;
+    TN_UNROLL(int m = 0; m < M_TILES; m++) factor[m][0] = factor[m][1] = h.scale;
 #if PASS == 3
     copy_out(matrix_of(a, BUF_DQ, DIM_DQ, batch, number, tq), row + own, room, own, by_first, factor);
 #else
@@ -214,7 +214,7 @@ TN_FN void run(const tn_cuda_args &a)
 #endif
 #if DV
     const bool blind = STRICT && any_blind(lse, tq, (float *)stage);
-    TN_UNROLL for (int m = 0; m < M_TILES; m++) factor[m][0] = factor[m][1] = blind ? TN_NAN : 1.0f;
+    TN_UNROLL(int m = 0; m < M_TILES; m++) factor[m][0] = factor[m][1] = blind ? TN_NAN : 1.0f;
     copy_out(matrix_of(a, BUF_DV, DIM_DV, batch, number, tk), row + own, room + ROWS * PITCH, own,
              by_second, factor);
 #endif

@@ -163,34 +163,34 @@ template <bool WHOLE> struct row_operand {
     TN_MEMBER void open(const elem *from)
     {
         rows = from;
-        TN_UNROLL for (int m = 0; m < M_TILES; m++)
-            TN_UNROLL for (int k = 0; k < HEAD / DEPTH; k++)
+        TN_UNROLL(int m = 0; m < M_TILES; m++)
+            TN_UNROLL(int k = 0; k < HEAD / DEPTH; k++)
                 if (WHOLE) load_rows(kept[m][k], rows + m * 16 * PITCH, k * DEPTH);
     }
     TN_MEMBER void get(fragment<4> &f, int m, int k) const
     {
         uint32_t bits[4];
         if (!WHOLE) load_rows(bits, rows + m * 16 * PITCH, k * DEPTH);
-        TN_UNROLL for (int i = 0; i < 4; i++) fill(f, i, WHOLE ? kept[m][k][i] : bits[i]);
+        TN_UNROLL(int i = 0; i < 4; i++) fill(f, i, WHOLE ? kept[m][k][i] : bits[i]);
     }
 };
 
 template <int N> TN_FN void clear(float (&acc)[M_TILES][N][4])
 {
-    TN_UNROLL for (int m = 0; m < M_TILES; m++)
-        TN_UNROLL for (int n = 0; n < N; n++)
-            TN_UNROLL for (int e = 0; e < 4; e++) acc[m][n][e] = 0;
+    TN_UNROLL(int m = 0; m < M_TILES; m++)
+        TN_UNROLL(int n = 0; n < N; n++)
+            TN_UNROLL(int e = 0; e < 4; e++) acc[m][n][e] = 0;
 }
 
 /* acc[..][n] and [n + 1] += left times the two tiles of eight columns each that lie in `bits`. */
 template <int N>
 TN_FN void add_products(float (&acc)[M_TILES][N][4], int n, const fragment<4> (&left)[M_TILES], const uint32_t (&bits)[4])
 {
-    TN_UNROLL for (int h = 0; h < 2; h++) {
+    TN_UNROLL(int h = 0; h < 2; h++) {
         fragment<2> right;
         fill(right, 0, bits[2 * h]);
         fill(right, 1, bits[2 * h + 1]);
-        TN_UNROLL for (int m = 0; m < M_TILES; m++) product(acc[m][n + h], left[m], right);
+        TN_UNROLL(int m = 0; m < M_TILES; m++) product(acc[m][n + h], left[m], right);
     }
 }
 
@@ -201,10 +201,10 @@ TN_FN void multiply(float (&s)[M_TILES][N_TILES][4], const row_operand<WHOLE> &a
     const int lane = (int)threadIdx.x % 32;
     y += ((lane & 7) + (lane >> 4) * 8) * PITCH + (lane >> 3 & 1) * CHUNK;
     clear(s);
-    TN_UNROLL for (int k = 0; k < HEAD / DEPTH; k++) {
+    TN_UNROLL(int k = 0; k < HEAD / DEPTH; k++) {
         fragment<4> left[M_TILES];
-        TN_UNROLL for (int m = 0; m < M_TILES; m++) a.get(left[m], m, k);
-        TN_UNROLL for (int n = 0; n < N_TILES; n += 2) {
+        TN_UNROLL(int m = 0; m < M_TILES; m++) a.get(left[m], m, k);
+        TN_UNROLL(int n = 0; n < N_TILES; n += 2) {
             uint32_t bits[4];
             tn_ldmatrix(bits, y + n * 8 * PITCH + k * DEPTH);
             add_products(s, n, left, bits);
@@ -222,7 +222,7 @@ TN_FN void as_operand(fragment<4> &f, const float (&p)[N_TILES][4], int k)
     fill(f, 2, tn_bits_f32(p[k][1]));
     fill(f, 3, tn_bits_f32(p[k][3]));
 #else
-    TN_UNROLL for (int i = 0; i < 4; i++)
+    TN_UNROLL(int i = 0; i < 4; i++)
         f.high[i] = tn_pack(p[2 * k + i / 2][i % 2 * 2], p[2 * k + i / 2][i % 2 * 2 + 1]);
 #endif
 }
@@ -236,13 +236,13 @@ TN_FN void weigh(float (&acc)[M_TILES][D_TILES][4], const float (&p)[M_TILES][N_
 #else
     y += (lane & 15) * PITCH + (lane >> 4) * 8;
 #endif
-    TN_UNROLL for (int k = 0; k < COLS / DEPTH; k++) {
+    TN_UNROLL(int k = 0; k < COLS / DEPTH; k++) {
         fragment<4> left[M_TILES];
-        TN_UNROLL for (int m = 0; m < M_TILES; m++) as_operand(left[m], p[m], k);
-        TN_UNROLL for (int d = 0; d < D_TILES; d += 2) {
+        TN_UNROLL(int m = 0; m < M_TILES; m++) as_operand(left[m], p[m], k);
+        TN_UNROLL(int d = 0; d < D_TILES; d += 2) {
             uint32_t bits[4];
 #if DTYPE == 0
-            TN_UNROLL for (int i = 0; i < 4; i++)
+            TN_UNROLL(int i = 0; i < 4; i++)
                 bits[i] = tn_bits_f32(y[(k * DEPTH + i % 2) * PITCH + d * 8 + i / 2 * 8]);
 #else
             tn_ldmatrix_trans(bits, y + k * DEPTH * PITCH + d * 8);
@@ -291,7 +291,7 @@ template <int COUNT> TN_FN void copy_in(elem *to, const matrix &m, int first)
         const int row = (int)threadIdx.x / (HEAD / CHUNK), column = (int)threadIdx.x % (HEAD / CHUNK) * CHUNK;
         const elem *from = m.at + (first + row) * m.stride + column;
         elem *at = to + place_of<COUNT>(row, column);
-        TN_UNROLL for (int n = 0; n < EACH; n++) {
+        TN_UNROLL(int n = 0; n < EACH; n++) {
             if (ALL % THREADS && n * THREADS + (int)threadIdx.x >= ALL) break;
             tn_copy_async<16>(at + n * STEP * TN_PANEL, from + n * STEP * m.stride, first + row + n * STEP < m.rows);
         }
@@ -307,7 +307,7 @@ template <int COUNT> TN_FN void copy_in(elem *to, const matrix &m, int first)
         if (m.aligned) {
             tn_copy_async<16>(at, from, there);
         } else {
-            TN_UNROLL for (int e = 0; e < CHUNK; e++) at[e] = there ? from[e] : elem();
+            TN_UNROLL(int e = 0; e < CHUNK; e++) at[e] = there ? from[e] : elem();
         }
     }
 }
@@ -319,9 +319,9 @@ TN_FN void copy_out(const matrix &m, int first, elem *room, int own, const float
 {
     const int lane = (int)threadIdx.x % 32;
     __syncwarp();
-    TN_UNROLL for (int i = 0; i < M_TILES; i++)
-        TN_UNROLL for (int r = 0; r < 2; r++)
-            TN_UNROLL for (int d = 0; d < D_TILES; d++) {
+    TN_UNROLL(int i = 0; i < M_TILES; i++)
+        TN_UNROLL(int r = 0; r < 2; r++)
+            TN_UNROLL(int d = 0; d < D_TILES; d++) {
                 elem *at = room + place_of<ROWS>(own + i * 16 + r * 8 + lane / 4, d * 8 + lane % 4 * 2);
                 const float x = acc[i][d][2 * r] * factor[i][r], y = acc[i][d][2 * r + 1] * factor[i][r];
 #if DTYPE == 0
@@ -341,7 +341,7 @@ TN_FN void copy_out(const matrix &m, int first, elem *room, int own, const float
         if (m.aligned) {
             tn_store(to, chunk);
         } else {
-            TN_UNROLL for (int e = 0; e < CHUNK; e++) to[e] = chunk[e];
+            TN_UNROLL(int e = 0; e < CHUNK; e++) to[e] = chunk[e];
         }
     }
 }
@@ -431,7 +431,7 @@ template <bool TURNED> TN_FN uint32_t keep_bits(const head &h, int i, int j)
 {
     uint32_t bits = 0;
     if (h.tk % 4) {
-        TN_UNROLL for (int e = 0; e < 4; e++) {
+        TN_UNROLL(int e = 0; e < 4; e++) {
             const int64_t query = i + (TURNED ? e % 2 : e / 2 * 8), key = j + (TURNED ? e / 2 * 8 : e % 2);
             bits |= kept(h, tn_philox_u32(h.seed, h.draw, h.first + (uint64_t)(query * h.tk + key))) << e;
         }
@@ -442,7 +442,7 @@ template <bool TURNED> TN_FN uint32_t keep_bits(const head &h, int i, int j)
         const int mine = j & 3;
         const int64_t query = i + (mine & 1), key = (j & ~3) + (mine >> 1) * 8;
         tn_philox_block(h.seed, h.draw, (h.first + (uint64_t)(query * h.tk + key)) / 4, w);
-        TN_UNROLL for (int d = 0; d < 4; d++) {
+        TN_UNROLL(int d = 0; d < 4; d++) {
             const int other = mine ^ d;
             uint32_t word = other & 2 ? (other & 1 ? w[3] : w[2]) : (other & 1 ? w[1] : w[0]);
             if (d) word = tn_xor_lane(word, d * 4);

@@ -28,14 +28,14 @@ TN_FN void see(float (&s)[M_TILES][N_TILES][4], const head &h, int row, int colu
     const bool whole = column + COLS <= h.tk && !(CAUSAL && column + COLS - 1 > top);
     const float sign = sign_of(h);
     if (sign != 1) {
-        TN_UNROLL for (int m = 0; m < M_TILES; m++)
-            TN_UNROLL for (int n = 0; n < N_TILES; n++)
-                TN_UNROLL for (int e = 0; e < 4; e++) s[m][n][e] *= sign;
+        TN_UNROLL(int m = 0; m < M_TILES; m++)
+            TN_UNROLL(int n = 0; n < N_TILES; n++)
+                TN_UNROLL(int e = 0; e < 4; e++) s[m][n][e] *= sign;
     }
     if (!MASK && whole) return;
-    TN_UNROLL for (int m = 0; m < M_TILES; m++)
-        TN_UNROLL for (int n = 0; n < N_TILES; n++)
-            TN_UNROLL for (int e = 0; e < 4; e++) {
+    TN_UNROLL(int m = 0; m < M_TILES; m++)
+        TN_UNROLL(int n = 0; n < N_TILES; n++)
+            TN_UNROLL(int e = 0; e < 4; e++) {
                 float &x = s[m][n][e];
                 const int i = row + row_of(m, e), j = column + column_of(n, e);
 #if MASK
@@ -52,10 +52,10 @@ TN_FN void see(float (&s)[M_TILES][N_TILES][4], const head &h, int row, int colu
 TN_FN void exponentials(float (&s)[M_TILES][N_TILES][4], float (&top)[M_TILES][2], float (&sum)[M_TILES][2],
                         float (&fit)[M_TILES][2], float factor)
 {
-    TN_UNROLL for (int m = 0; m < M_TILES; m++)
-        TN_UNROLL for (int r = 0; r < 2; r++) {
+    TN_UNROLL(int m = 0; m < M_TILES; m++)
+        TN_UNROLL(int r = 0; r < 2; r++) {
             float most = s[m][0][2 * r];
-            TN_UNROLL for (int n = 0; n < N_TILES; n++) {
+            TN_UNROLL(int n = 0; n < N_TILES; n++) {
                 most = fmaxf(most, s[m][n][2 * r]);
                 most = fmaxf(most, s[m][n][2 * r + 1]);
             }
@@ -66,8 +66,8 @@ TN_FN void exponentials(float (&s)[M_TILES][N_TILES][4], float (&top)[M_TILES][2
             fit[m][r] = tn_exp2_fast(top[m][r] - base);
             top[m][r] = now;
             float part = 0;
-            TN_UNROLL for (int n = 0; n < N_TILES; n++)
-                TN_UNROLL for (int e = 2 * r; e < 2 * r + 2; e++) {
+            TN_UNROLL(int n = 0; n < N_TILES; n++)
+                TN_UNROLL(int e = 2 * r; e < 2 * r + 2; e++) {
                     s[m][n][e] = tn_exp2_fast(fmaf(s[m][n][e], factor, -base));
                     part += s[m][n][e];
                 }
@@ -77,9 +77,9 @@ TN_FN void exponentials(float (&s)[M_TILES][N_TILES][4], float (&top)[M_TILES][2
 
 TN_FN void refit(float (&acc)[M_TILES][D_TILES][4], const float (&fit)[M_TILES][2])
 {
-    TN_UNROLL for (int m = 0; m < M_TILES; m++)
-        TN_UNROLL for (int d = 0; d < D_TILES; d++)
-            TN_UNROLL for (int e = 0; e < 4; e++) acc[m][d][e] *= fit[m][e / 2];
+    TN_UNROLL(int m = 0; m < M_TILES; m++)
+        TN_UNROLL(int d = 0; d < D_TILES; d++)
+            TN_UNROLL(int e = 0; e < 4; e++) acc[m][d][e] *= fit[m][e / 2];
 }
 
 /* From a tile's scores, keys from `column` on, to what its values are weighed with, but for the sum. */
@@ -89,10 +89,10 @@ TN_FN void weights(float (&s)[M_TILES][N_TILES][4], const head &h, int row, int 
     see(s, h, row, column);
     exponentials(s, top, sum, fit, factor_of(h));
 #if DROPOUT
-    TN_UNROLL for (int m = 0; m < M_TILES; m++)
-        TN_UNROLL for (int n = 0; n < N_TILES; n++) {
+    TN_UNROLL(int m = 0; m < M_TILES; m++)
+        TN_UNROLL(int n = 0; n < N_TILES; n++) {
             const uint32_t bits = keep_bits<false>(h, row + row_of(m, 0), column + column_of(n, 0));
-            TN_UNROLL for (int e = 0; e < 4; e++)
+            TN_UNROLL(int e = 0; e < 4; e++)
                 if (!(bits >> e & 1)) s[m][n][e] = 0;
         }
 #endif
@@ -139,14 +139,14 @@ TN_FN bool join(const tn_cuda_args &a, int row, float (&acc)[M_TILES][D_TILES][4
     const int64_t item = blockIdx.x / (unsigned)splits, size = (int64_t)least(ROWS, tq) * (HEAD + 2);
     float *parts = (float *)a.buf[BUF_PARTS] + item * splits * size;
     float *own = parts + blockIdx.x % (unsigned)splits * size;
-    TN_UNROLL for (int m = 0; m < M_TILES; m++)
-        TN_UNROLL for (int r = 0; r < 2; r++) {
+    TN_UNROLL(int m = 0; m < M_TILES; m++)
+        TN_UNROLL(int r = 0; r < 2; r++) {
             const int i = row_of(m, 2 * r);
             float *to = own + i * (HEAD + 2), all = sum[m][r];
             all += tn_xor_lane(all, 1);
             all += tn_xor_lane(all, 2);
             if (row + i >= tq) continue;
-            TN_UNROLL for (int d = 0; d < D_TILES; d++) {
+            TN_UNROLL(int d = 0; d < D_TILES; d++) {
                 const float pair[2] = {acc[m][d][2 * r], acc[m][d][2 * r + 1]};
                 tn_store(to + d * 8 + lane % 4 * 2, pair);
             }
@@ -154,8 +154,8 @@ TN_FN bool join(const tn_cuda_args &a, int row, float (&acc)[M_TILES][D_TILES][4
         }
     if (!tn_arrive_last(&a.ticket[item], (uint32_t)splits)) return false;
     clear(acc);
-    TN_UNROLL for (int m = 0; m < M_TILES; m++)
-        TN_UNROLL for (int r = 0; r < 2; r++) {
+    TN_UNROLL(int m = 0; m < M_TILES; m++)
+        TN_UNROLL(int r = 0; r < 2; r++) {
             const int i = row_of(m, 2 * r);
             const float *from = parts + i * (HEAD + 2);
             top[m][r] = -TN_INF;
@@ -167,7 +167,7 @@ TN_FN bool join(const tn_cuda_args &a, int row, float (&acc)[M_TILES][D_TILES][4
                 const float *part = from + s * size, fit = tn_exp2_fast(part[HEAD] - base);
                 if (lane % 4 == 0)
                     sum[m][r] += part[HEAD + 1] * fit; /* the four lanes of a row are added up */
-                TN_UNROLL for (int d = 0; d < D_TILES; d++) {
+                TN_UNROLL(int d = 0; d < D_TILES; d++) {
                     float pair[2];
                     tn_load(pair, part + d * 8 + lane % 4 * 2);
                     acc[m][d][2 * r] += pair[0] * fit;
@@ -188,8 +188,8 @@ TN_FN void finish(const tn_cuda_args &a, const block_rows &b, elem *room, float 
 #endif
     const int own = row_of(0, 0) / OWN * OWN; /* the warp's rows */
     float inverse[M_TILES][2];
-    TN_UNROLL for (int m = 0; m < M_TILES; m++)
-        TN_UNROLL for (int r = 0; r < 2; r++) {
+    TN_UNROLL(int m = 0; m < M_TILES; m++)
+        TN_UNROLL(int r = 0; r < 2; r++) {
             float all = sum[m][r];
             all += tn_xor_lane(all, 1);
             all += tn_xor_lane(all, 2);

@@ -48,7 +48,7 @@ TN_FN void run(const tn_cuda_args &a)
     const uint64_t own = tn_panel(q + (int)threadIdx.x / 128 * 64 * TN_PANEL, 0);
     const uint64_t key = tn_panel(keys, 0), value = tn_panel(values, NEXT);
     copy_in<ROWS>(q, b.q, b.row);
-    TN_UNROLL for (int g = 0; g < STAGES; g++) {
+    TN_UNROLL(int g = 0; g < STAGES; g++) {
         if (g < tiles) copy_in<COLS>(keys + g * TILE, b.k, b.begin + g * COLS);
         if (g > 0 && g - 1 < tiles) copy_in<COLS>(values + (g - 1) * TILE, b.v, b.begin + (g - 1) * COLS);
         tn_copy_commit();

@@ -70,29 +70,29 @@ TN_FN void copy_stage(elem *to, float *numbers, const block_keys &b, int at)
 TN_FN void probabilities(float (&s)[N_TILES][4], const head &h, int row, int column, const float *lse)
 {
     const bool test = (CAUSAL && column < row + ROWS - 1) || row + ROWS > h.tk;
-    TN_UNROLL for (int n = 0; n < N_TILES; n++) {
+    TN_UNROLL(int n = 0; n < N_TILES; n++) {
         float own[2];
         tn_load(own, lse + n * 8);
         own[0] *= (float)ATT_LOG2E, own[1] *= (float)ATT_LOG2E;
-        TN_UNROLL for (int e = 0; e < 4; e++) s[n][e] = tn_exp2_fast(fmaf(s[n][e], h.power, -own[e % 2]));
+        TN_UNROLL(int e = 0; e < 4; e++) s[n][e] = tn_exp2_fast(fmaf(s[n][e], h.power, -own[e % 2]));
     }
     if (!test) return;
     int first[2]; /* column that sees the row's key, but for the lane's own */
-    TN_UNROLL for (int r = 0; r < 2; r++) {
+    TN_UNROLL(int r = 0; r < 2; r++) {
         const int j = row + row_of(0, 2 * r);
         first[r] = j >= h.tk ? COLS : CAUSAL ? j - column - column_of(0, 0) : 0;
     }
-    TN_UNROLL for (int n = 0; n < N_TILES; n++)
-        TN_UNROLL for (int e = 0; e < 4; e++) s[n][e] = n * 8 + e % 2 >= first[e / 2] ? s[n][e] : 0;
+    TN_UNROLL(int n = 0; n < N_TILES; n++)
+        TN_UNROLL(int e = 0; e < 4; e++) s[n][e] = n * 8 + e % 2 >= first[e / 2] ? s[n][e] : 0;
 }
 
 /* From the probabilities and v go^T of a tile: dS in g, but for the scale. */
 TN_FN void differentiate(float (&g)[N_TILES][4], const float (&s)[N_TILES][4], const float *delta)
 {
-    TN_UNROLL for (int n = 0; n < N_TILES; n++) {
+    TN_UNROLL(int n = 0; n < N_TILES; n++) {
         float own[2];
         tn_load(own, delta + n * 8);
-        TN_UNROLL for (int e = 0; e < 4; e++) g[n][e] = s[n][e] * (g[n][e] - own[e % 2]);
+        TN_UNROLL(int e = 0; e < 4; e++) g[n][e] = s[n][e] * (g[n][e] - own[e % 2]);
     }
 }
 
@@ -100,8 +100,8 @@ TN_FN void differentiate(float (&g)[N_TILES][4], const float (&s)[N_TILES][4], c
 TN_FN void put(elem *to, const uint32_t (&ds)[PARTS][4])
 {
     const int own = tn_fresh(tn_panel_place(ROWS, row_of(0, 0), column_of(0, 0))); /* of tile 0; the others' by its bits */
-    TN_UNROLL for (int i = 0; i < PARTS; i++)
-        TN_UNROLL for (int w = 0; w < 4; w++) {
+    TN_UNROLL(int i = 0; i < PARTS; i++)
+        TN_UNROLL(int w = 0; w < 4; w++) {
             const uint32_t pair[1] = {ds[i][w]};
             const int n = 2 * i + w / 2, place = own ^ n % 8 * 8;
             tn_store((uint32_t *)(to + place + n / 8 * ROWS * TN_PANEL + w % 2 * 8 * TN_PANEL), pair);
@@ -111,7 +111,7 @@ TN_FN void put(elem *to, const uint32_t (&ds)[PARTS][4])
 /* dq += ds^T k is asked for: 64 queries of ds's panels, 64 columns of k's. */
 TN_FN void ask_queries(float (&dq)[DQ_TILES][4], uint64_t ds, uint64_t k)
 {
-    TN_UNROLL for (int i = 0; i < ROWS / 16; i++)
+    TN_UNROLL(int i = 0; i < ROWS / 16; i++)
         tn_wgmma<true, true, true>(dq, tn_panel_at(ds, i * 16 * TN_PANEL), tn_panel_at(k, i * 16 * TN_PANEL));
     tn_wgmma_close();
 }
@@ -128,15 +128,15 @@ TN_FN int64_t place_of_sums(const tn_cuda_args &a, const block_keys &b, int tile
 TN_FN void take_queries(const tn_cuda_args &a, const block_keys &b, int tile, float (&dq)[DQ_TILES][4])
 {
     if (b.index == 0) {
-        TN_UNROLL for (int n = 0; n < DQ_TILES; n++)
-            TN_UNROLL for (int e = 0; e < 4; e++) dq[n][e] = 0;
+        TN_UNROLL(int n = 0; n < DQ_TILES; n++)
+            TN_UNROLL(int e = 0; e < 4; e++) dq[n][e] = 0;
         return;
     }
     float *sums;
     const int64_t place = place_of_sums(a, b, tile, sums);
     if (threadIdx.x % 32 == 0) tn_await_count((uint32_t *)a.buf[BUF_SUMS] + place, (uint32_t)b.index);
     __syncwarp();
-    TN_UNROLL for (int n = 0; n < DQ_TILES; n++) tn_load(dq[n], sums + n * 128);
+    TN_UNROLL(int n = 0; n < DQ_TILES; n++) tn_load(dq[n], sums + n * 128);
 }
 
 /* To those with the keys behind; where there are none, it is the result. */
@@ -146,7 +146,7 @@ TN_FN void give_queries(const tn_cuda_args &a, const block_keys &b, int tile, co
     if (b.index < last) {
         float *sums;
         const int64_t place = place_of_sums(a, b, tile, sums);
-        TN_UNROLL for (int n = 0; n < DQ_TILES; n++) tn_store(sums + n * 128, dq[n]);
+        TN_UNROLL(int n = 0; n < DQ_TILES; n++) tn_store(sums + n * 128, dq[n]);
         __syncwarp();
         if (threadIdx.x % 32 == 0) tn_count((uint32_t *)a.buf[BUF_SUMS] + place);
         return;
@@ -154,10 +154,10 @@ TN_FN void give_queries(const tn_cuda_args &a, const block_keys &b, int tile, co
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, group = warp / 4;
     const int row = tile * COLS + (HEAD == TN_PANEL ? group * 64 : 0) + warp % 4 * 16 + lane / 4;
     const int column = (HEAD == TN_PANEL ? 0 : group * TN_PANEL) + lane % 4 * 2;
-    TN_UNROLL for (int r = 0; r < 2; r++) {
+    TN_UNROLL(int r = 0; r < 2; r++) {
         if (row + r * 8 >= b.h.tq) continue;
         elem *to = b.dq.at + (row + r * 8) * b.dq.stride + column;
-        TN_UNROLL for (int n = 0; n < DQ_TILES; n++) {
+        TN_UNROLL(int n = 0; n < DQ_TILES; n++) {
             const uint32_t pair[1] = {tn_pack(dq[n][2 * r] * b.h.scale, dq[n][2 * r + 1] * b.h.scale)};
             if (b.dq.aligned) {
                 tn_store((uint32_t *)(to + n * 8), pair);
@@ -181,7 +181,7 @@ TN_FN void run(const tn_cuda_args &a)
     const int tk = b.h.tk, warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     copy_in<ROWS>(keys, matrix_of(a, 1, DIM_K, b.batch, b.number, tk), b.row);
     copy_in<ROWS>(values, matrix_of(a, 2, DIM_V, b.batch, b.number, tk), b.row);
-    TN_UNROLL for (int t = 0; t < STAGES - 1; t++) {
+    TN_UNROLL(int t = 0; t < STAGES - 1; t++) {
         if (t < b.tiles)
             copy_stage(ring + t * 2 * TILE, numbers + t * NUMBERS, b, (b.end - 1 - t) * COLS);
         tn_copy_commit();

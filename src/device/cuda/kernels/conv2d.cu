@@ -106,7 +106,7 @@ TN_FN void prepare(const tn_cuda_args &a, const place &p, source &s)
 {
 #if PASS != 2
     const int32_t stride_y = PASS == 0 ? (int32_t)a.dim[10] : 1, stride_x = PASS == 0 ? (int32_t)a.dim[11] : 1;
-    TN_UNROLL for (int i = 0; i < tile_a::COUNT; i++) {
+    TN_UNROLL(int i = 0; i < tile_a::COUNT; i++) {
         const int32_t m = p.m0 + tile_a::row(i);
         int32_t image = 0, y = 0, x = 0;
         find_pixel(a, p, m, image, y, x);
@@ -135,13 +135,13 @@ TN_FN void fill(const tn_cuda_args &a, const place &p, const source &s, char *st
 #if PASS == 2
     const element *const image = (const element *)a.buf[0], *const gy = (const element *)a.buf[1];
     const int32_t oc = (int32_t)a.dim[4], column = p.m0 + tile_a::column();
-    TN_UNROLL for (int i = 0; i < tile_a::COUNT; i++) {
+    TN_UNROLL(int i = 0; i < tile_a::COUNT; i++) {
         const int32_t k = k0 + tile_a::row(i);
         const bool there = k < p.k && column < p.m;
         tile_a::copy(to_a, i, gy + (there ? k * oc + p.group * p.m + column : 0), there);
     }
     const int32_t stride_y = (int32_t)a.dim[10], stride_x = (int32_t)a.dim[11];
-    TN_UNROLL for (int i = 0; i < tile_b::COUNT; i++) {
+    TN_UNROLL(int i = 0; i < tile_b::COUNT; i++) {
         const int32_t k = k0 + tile_b::row(i);
         int32_t n, y, x;
         find_pixel(a, p, k, n, y, x);
@@ -160,7 +160,7 @@ TN_FN void fill(const tn_cuda_args &a, const place &p, const source &s, char *st
 #if !defined(PROLOGUE)
     const int32_t by = (down * p.width + right) * p.depth + channel;
 #endif
-    TN_UNROLL for (int r = 0; r < tile_a::COUNT; r++) {
+    TN_UNROLL(int r = 0; r < tile_a::COUNT; r++) {
         const bool there = inside && (uint32_t)(s.y[r] + down) < (uint32_t)p.height &&
                            (uint32_t)(s.x[r] + right) < (uint32_t)p.width;
 #if defined(PROLOGUE)
@@ -172,14 +172,14 @@ TN_FN void fill(const tn_cuda_args &a, const place &p, const source &s, char *st
     }
 #if PASS == 0
     const int32_t kb = k0 + tile_b::column();
-    TN_UNROLL for (int r = 0; r < tile_b::COUNT; r++) {
+    TN_UNROLL(int r = 0; r < tile_b::COUNT; r++) {
         const int32_t n = p.n0 + tile_b::row(r);
         const bool there = kb < p.k && n < p.n;
         tile_b::copy(to_b, r, weight + (there ? (p.group * p.n + n) * p.k + kb : 0), there);
     }
 #else
     const int32_t n = p.n0 + tile_b::column(), kh = (int32_t)a.dim[5], kw = (int32_t)a.dim[6];
-    TN_UNROLL for (int r = 0; r < tile_b::COUNT; r++) {
+    TN_UNROLL(int r = 0; r < tile_b::COUNT; r++) {
         const int32_t kb = k0 + tile_b::row(r);
         const bool there = kb < p.k && n < p.n;
 #if WHOLE /* A's, but for the channel */
@@ -207,16 +207,16 @@ TN_FN void put_through(const tn_cuda_args &a, char *base, int first, const int64
 {
     element t[VEC];
     float v[AT_ONCE][VEC];
-    TN_UNROLL for (int i = 0; i < AT_ONCE; i++) {
+    TN_UNROLL(int i = 0; i < AT_ONCE; i++) {
         if (first + i >= buffer::COUNT || pixel[i] < 0) continue;
         tn_load(t, (const element *)buffer::unit(base, first + i));
-        TN_UNROLL for (int l = 0; l < VEC; l++) v[i][l] = value_of(t[l]);
+        TN_UNROLL(int l = 0; l < VEC; l++) v[i][l] = value_of(t[l]);
     }
-    TN_UNROLL for (int i = 0; i < AT_ONCE; i++)
+    TN_UNROLL(int i = 0; i < AT_ONCE; i++)
         if (first + i < buffer::COUNT && pixel[i] >= 0) tn_prologue(a, pixel[i], channel, v[i]);
-    TN_UNROLL for (int i = 0; i < AT_ONCE; i++) {
+    TN_UNROLL(int i = 0; i < AT_ONCE; i++) {
         if (first + i >= buffer::COUNT || pixel[i] < 0) continue;
-        TN_UNROLL for (int l = 0; l < VEC; l++) round_to(t[l], v[i][l]);
+        TN_UNROLL(int l = 0; l < VEC; l++) round_to(t[l], v[i][l]);
         tn_store((element *)buffer::unit(base, first + i), t);
     }
 }
@@ -230,7 +230,7 @@ TN_FN void transform(const tn_cuda_args &a, const place &p, const source &s, cha
 #pragma unroll 1 /* sums leave few registers */
     for (int first = 0; first < tile_b::COUNT; first += AT_ONCE) {
         int64_t pixel[AT_ONCE];
-        TN_UNROLL for (int i = 0; i < AT_ONCE; i++) {
+        TN_UNROLL(int i = 0; i < AT_ONCE; i++) {
             const int32_t k = k0 + tile_b::row(first + i);
             int32_t n, y, x;
             find_pixel(a, p, k, n, y, x);
@@ -248,9 +248,9 @@ TN_FN void transform(const tn_cuda_args &a, const place &p, const source &s, cha
     const bool inside = k < p.k;
     find_tap(p, inside ? k : 0, i, j, channel);
     const int32_t down = i * p.dy, right = j * p.dx;
-    TN_UNROLL for (int first = 0; first < tile_a::COUNT; first += AT_ONCE) {
+    TN_UNROLL(int first = 0; first < tile_a::COUNT; first += AT_ONCE) {
         int64_t pixel[AT_ONCE];
-        TN_UNROLL for (int r = 0; r < AT_ONCE; r++) {
+        TN_UNROLL(int r = 0; r < AT_ONCE; r++) {
             const int at = first + r < tile_a::COUNT ? first + r : 0;
             const bool there = inside && first + r < tile_a::COUNT && tile_a::row(at) < BM &&
                                (uint32_t)(s.y[at] + down) < (uint32_t)p.height &&
@@ -276,9 +276,9 @@ TN_FN void multiply(sums &sum, const char *stage, int, int)
     const int first = (int)threadIdx.x / 128 * MT;
     const uint64_t a = tn_panel(stage, 0), b = tn_panel(stage + tile_a::BYTES, BK * ROW * 2);
     tn_wgmma_open();
-    TN_UNROLL for (int step = 0; step < BK / STEP; step++)
-        TN_UNROLL for (int m = 0; m < MT; m++)
-            TN_UNROLL for (int n = 0; n < BN / COLUMNS; n++) {
+    TN_UNROLL(int step = 0; step < BK / STEP; step++)
+        TN_UNROLL(int m = 0; m < MT; m++)
+            TN_UNROLL(int n = 0; n < BN / COLUMNS; n++) {
                 float(&d)[COLUMNS / 8][4] = *(float(*)[COLUMNS / 8][4]) & sum[m][n * (COLUMNS / 8)];
                 const int at = A_TURNED ? ((first + m) * BK + step * STEP) * ROW : (first + m) * 64 * ROW + step * STEP;
                 const int by = B_TURNED ? (n * (COLUMNS / ROW) * BK + step * STEP) * ROW : n * COLUMNS * ROW + step * STEP;
@@ -295,21 +295,21 @@ TN_FN void await() { tn_wgmma_wait<1>(); }
 TN_FN void settle(sums &sum)
 {
     tn_wgmma_wait<0>();
-    TN_UNROLL for (int m = 0; m < MT; m++) tn_wgmma_hold(sum[m]);
+    TN_UNROLL(int m = 0; m < MT; m++) tn_wgmma_hold(sum[m]);
 }
 TN_FN void show() { tn_wgmma_show(); }
 #else
 TN_FN void load_a(const char *base, int warp_m, int step, uint32_t (&f)[MT][4])
 {
     const int lane = (int)threadIdx.x % 32, part = lane / 8, r = lane % 8;
-    TN_UNROLL for (int m = 0; m < MT; m++) {
+    TN_UNROLL(int m = 0; m < MT; m++) {
         const int m0 = warp_m * WM + m * 16;
         if (!A_TURNED)
             tn_ldmatrix(f[m], tile_a::at(base, m0 + (part & 1) * 8 + r, step * 2 + (part >> 1)));
         else if (DTYPE != 0)
             tn_ldmatrix_trans(f[m], tile_a::at(base, step * STEP + (part >> 1) * 8 + r, m0 / CHUNK + (part & 1)));
         else
-            TN_UNROLL for (int i = 0; i < 4; i++)
+            TN_UNROLL(int i = 0; i < 4; i++)
                 f[m][i] = tile_a::word(base, step * STEP + lane % 4 + (i >> 1) * 4, m0 + lane / 4 + (i & 1) * 8);
     }
 }
@@ -317,7 +317,7 @@ TN_FN void load_a(const char *base, int warp_m, int step, uint32_t (&f)[MT][4])
 TN_FN void load_b(const char *base, int warp_n, int step, uint32_t (&f)[NT][2])
 {
     const int lane = (int)threadIdx.x % 32, part = lane / 8, r = lane % 8;
-    TN_UNROLL for (int n = 0; n < NT; n += 2) {
+    TN_UNROLL(int n = 0; n < NT; n += 2) {
         const int n0 = warp_n * WN + n * 8;
         uint32_t d[4];
         if (!B_TURNED)
@@ -325,7 +325,7 @@ TN_FN void load_b(const char *base, int warp_n, int step, uint32_t (&f)[NT][2])
         else if (DTYPE != 0)
             tn_ldmatrix_trans(d, tile_b::at(base, step * STEP + (part & 1) * 8 + r, n0 / CHUNK + (part >> 1)));
         else
-            TN_UNROLL for (int i = 0; i < 4; i++)
+            TN_UNROLL(int i = 0; i < 4; i++)
                 d[i] = tile_b::word(base, step * STEP + lane % 4 + (i & 1) * 4, n0 + lane / 4 + (i >> 1) * 8);
         f[n][0] = d[0], f[n][1] = d[1], f[n + 1][0] = d[2], f[n + 1][1] = d[3];
     }
@@ -333,17 +333,17 @@ TN_FN void load_b(const char *base, int warp_n, int step, uint32_t (&f)[NT][2])
 
 TN_FN void multiply(sums &sum, const char *stage, int warp_m, int warp_n)
 {
-    TN_UNROLL for (int step = 0; step < BK / STEP; step++) {
+    TN_UNROLL(int step = 0; step < BK / STEP; step++) {
         uint32_t fa[MT][4], fb[NT][2];
         load_a(stage, warp_m, step, fa);
         load_b(stage + tile_a::BYTES, warp_n, step, fb);
 #if DTYPE == 0 && PRODUCTS == 3
         uint32_t lower_a[4], lower_b[NT][2];
-        TN_UNROLL for (int n = 0; n < NT; n++)
-            TN_UNROLL for (int i = 0; i < 2; i++) tn_split_tf32(__uint_as_float(fb[n][i]), fb[n][i], lower_b[n][i]);
-        TN_UNROLL for (int m = 0; m < MT; m++) {
-            TN_UNROLL for (int i = 0; i < 4; i++) tn_split_tf32(__uint_as_float(fa[m][i]), fa[m][i], lower_a[i]);
-            TN_UNROLL for (int n = 0; n < NT; n++) { /* the small ones first */
+        TN_UNROLL(int n = 0; n < NT; n++)
+            TN_UNROLL(int i = 0; i < 2; i++) tn_split_tf32(__uint_as_float(fb[n][i]), fb[n][i], lower_b[n][i]);
+        TN_UNROLL(int m = 0; m < MT; m++) {
+            TN_UNROLL(int i = 0; i < 4; i++) tn_split_tf32(__uint_as_float(fa[m][i]), fa[m][i], lower_a[i]);
+            TN_UNROLL(int n = 0; n < NT; n++) { /* the small ones first */
                 tn_mma_tf32(sum[m][n], lower_a, fb[n]);
                 tn_mma_tf32(sum[m][n], fa[m], lower_b[n]);
                 tn_mma_tf32(sum[m][n], fa[m], fb[n]);
@@ -351,14 +351,14 @@ TN_FN void multiply(sums &sum, const char *stage, int warp_m, int warp_n)
         }
 #else
 #if DTYPE == 0
-        TN_UNROLL for (int n = 0; n < NT; n++)
-            TN_UNROLL for (int i = 0; i < 2; i++) fb[n][i] = tn_to_tf32(__uint_as_float(fb[n][i]));
+        TN_UNROLL(int n = 0; n < NT; n++)
+            TN_UNROLL(int i = 0; i < 2; i++) fb[n][i] = tn_to_tf32(__uint_as_float(fb[n][i]));
 #endif
-        TN_UNROLL for (int m = 0; m < MT; m++) {
+        TN_UNROLL(int m = 0; m < MT; m++) {
 #if DTYPE == 0
-            TN_UNROLL for (int i = 0; i < 4; i++) fa[m][i] = tn_to_tf32(__uint_as_float(fa[m][i]));
+            TN_UNROLL(int i = 0; i < 4; i++) fa[m][i] = tn_to_tf32(__uint_as_float(fa[m][i]));
 #endif
-            TN_UNROLL for (int n = 0; n < NT; n++)
+            TN_UNROLL(int n = 0; n < NT; n++)
 #if DTYPE == 0
                 tn_mma_tf32(sum[m][n], fa[m], fb[n]);
 #elif DTYPE == 2
@@ -382,18 +382,18 @@ TN_FN bool join_splits(const tn_cuda_args &a, const place &p, sums &sum)
     const int32_t splits = (int32_t)a.dim[20];
     float *const scratch = (float *)a.buf[PARTIALS] + threadIdx.x;
     float *own = scratch + (int64_t)(p.split * p.tiles + p.tile) * (BM * BN);
-    TN_UNROLL for (int m = 0; m < MT; m++)
-        TN_UNROLL for (int n = 0; n < NT; n++)
-            TN_UNROLL for (int i = 0; i < 4; i++) own[((m * NT + n) * 4 + i) * THREADS] = sum[m][n][i];
+    TN_UNROLL(int m = 0; m < MT; m++)
+        TN_UNROLL(int n = 0; n < NT; n++)
+            TN_UNROLL(int i = 0; i < 4; i++) own[((m * NT + n) * 4 + i) * THREADS] = sum[m][n][i];
     if (!tn_arrive_last(&a.ticket[p.tile], splits)) return false;
-    TN_UNROLL for (int m = 0; m < MT; m++)
-        TN_UNROLL for (int n = 0; n < NT; n++)
-            TN_UNROLL for (int i = 0; i < 4; i++) sum[m][n][i] = 0;
+    TN_UNROLL(int m = 0; m < MT; m++)
+        TN_UNROLL(int n = 0; n < NT; n++)
+            TN_UNROLL(int i = 0; i < 4; i++) sum[m][n][i] = 0;
     for (int32_t s = 0; s < splits; s++) {
         const float *from = scratch + (int64_t)(s * p.tiles + p.tile) * (BM * BN);
-        TN_UNROLL for (int m = 0; m < MT; m++)
-            TN_UNROLL for (int n = 0; n < NT; n++)
-                TN_UNROLL for (int i = 0; i < 4; i++) sum[m][n][i] += from[((m * NT + n) * 4 + i) * THREADS];
+        TN_UNROLL(int m = 0; m < MT; m++)
+            TN_UNROLL(int n = 0; n < NT; n++)
+                TN_UNROLL(int i = 0; i < 4; i++) sum[m][n][i] += from[((m * NT + n) * 4 + i) * THREADS];
     }
     return true;
 }
@@ -405,9 +405,9 @@ TN_FN bool join_splits(const tn_cuda_args &a, const place &p, sums &sum)
 TN_FN void finish_tile(const tn_cuda_args &a, const place &p, const sums &sum, float *room, int warp_m, int warp_n)
 {
     const int lane = (int)threadIdx.x % 32;
-    TN_UNROLL for (int m = 0; m < MT; m++)
-        TN_UNROLL for (int n = 0; n < NT; n++)
-            TN_UNROLL for (int i = 0; i < 4; i++)
+    TN_UNROLL(int m = 0; m < MT; m++)
+        TN_UNROLL(int n = 0; n < NT; n++)
+            TN_UNROLL(int i = 0; i < 4; i++)
                 room[((WGMMA ? (warp_m / 4 * MT + m) * 64 + warp_m % 4 * 16 : warp_m * WM + m * 16) + lane / 4 +
                       (i >> 1) * 8) *
                          ROOM + warp_n * WN + n * 8 + lane % 4 * 2 +
@@ -427,12 +427,12 @@ TN_FN void run(const tn_cuda_args &a)
     prepare(a, p, s);
     const int32_t all = (p.k + BK - 1) / BK, per = SPLIT ? (int32_t)a.dim[21] : all, begin = p.split * per;
     const int32_t count = all - begin < per ? all - begin : per; /* may be below 1 */
-    TN_UNROLL for (int m = 0; m < MT; m++)
-        TN_UNROLL for (int n = 0; n < NT; n++)
-            TN_UNROLL for (int i = 0; i < 4; i++) sum[m][n][i] = 0;
+    TN_UNROLL(int m = 0; m < MT; m++)
+        TN_UNROLL(int n = 0; n < NT; n++)
+            TN_UNROLL(int i = 0; i < 4; i++) sum[m][n][i] = 0;
     /* buffers that are filled while others are read: by warpgroups of two at once */
     enum { AHEAD = STAGES - 1 - WGMMA };
-    TN_UNROLL for (int i = 0; i < AHEAD; i++) {
+    TN_UNROLL(int i = 0; i < AHEAD; i++) {
         if (i < count) fill(a, p, s, shared + i * STAGE, (begin + i) * BK);
         tn_copy_commit();
     }

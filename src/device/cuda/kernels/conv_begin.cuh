@@ -181,7 +181,7 @@ TN_FN void find_pixel(const tn_cuda_args &a, const place &p, int32_t pixel, int3
 template <int COUNT>
 TN_FN void place_taps(const place &p, int32_t tap, int32_t taps, int32_t (&down)[COUNT], int32_t (&right)[COUNT])
 {
-    TN_UNROLL for (int t = 0; t < COUNT; t++) {
+    TN_UNROLL(int t = 0; t < COUNT; t++) {
         const int32_t i = divided(tap + t, p.by_kw), j = tap + t - i * p.taps_x;
         down[t] = tap + t < taps ? i * p.dy + p.y : -(1 << 30);
         right[t] = j * p.dx + p.x;
@@ -249,7 +249,7 @@ TN_FN moments join_parts(moments own, int column, int part, float *room)
     }
     __syncthreads();
     if (part == 0)
-        TN_UNROLL for (int i = 1; i < PARTS; i++) {
+        TN_UNROLL(int i = 1; i < PARTS; i++) {
             const moments other = {room[i * BN + column], room[(PARTS + i) * BN + column],
                                    room[(2 * PARTS + i) * BN + column]};
             join(own, other);
@@ -339,10 +339,10 @@ TN_FN void give_results(const tn_cuda_args &a, const place &p, float *room)
         column = n;
 #endif
         float v[EPI_VEC];
-        TN_UNROLL for (int i = 0; i < EPI_VEC; i++) v[i] = room[r * ROOM + c + i];
+        TN_UNROLL(int i = 0; i < EPI_VEC; i++) v[i] = room[r * ROOM + c + i];
         tn_epilogue(a, row, column, v);
 #if STATS
-        TN_UNROLL for (int i = 0; i < EPI_VEC; i++) room[r * ROOM + c + i] = v[i];
+        TN_UNROLL(int i = 0; i < EPI_VEC; i++) room[r * ROOM + c + i] = v[i];
 #endif
     }
 #if STATS

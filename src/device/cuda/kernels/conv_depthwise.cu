@@ -50,10 +50,10 @@ TN_FN void run(const tn_cuda_args &a)
         float sum[PIXELS][VEC];
         int32_t y[PIXELS], x[PIXELS]; /* of the window's first tap, */
         const element *window[PIXELS]; /* and its address */
-        TN_UNROLL for (int q = 0; q < PIXELS; q++) {
+        TN_UNROLL(int q = 0; q < PIXELS; q++) {
             const int32_t m = p.m0 + r0 + q * STRIDE;
             int32_t n_image;
-            TN_UNROLL for (int v = 0; v < VEC; v++) sum[q][v] = 0;
+            TN_UNROLL(int v = 0; v < VEC; v++) sum[q][v] = 0;
             find_pixel(a, p, m, n_image, y[q], x[q]);
             y[q] = y[q] * stride_y + p.y;
             x[q] = x[q] * stride_x + p.x;
@@ -62,27 +62,27 @@ TN_FN void run(const tn_cuda_args &a)
         }
         for (int32_t i = 0; i < p.taps_y; i++) {
             bool row[PIXELS];
-            TN_UNROLL for (int q = 0; q < PIXELS; q++) row[q] = (uint32_t)(y[q] + i * p.dy) < (uint32_t)p.height;
+            TN_UNROLL(int q = 0; q < PIXELS; q++) row[q] = (uint32_t)(y[q] + i * p.dy) < (uint32_t)p.height;
             for (int32_t j = 0; j < p.taps_x; j++) {
                 const int32_t tap = (p.first_y + i * p.step_y) * kw + p.first_x + j * p.step_x;
                 const int64_t along = (int64_t)(i * p.dy * p.width + j * p.dx) * p.depth;
                 bool there[PIXELS];
-                TN_UNROLL for (int q = 0; q < PIXELS; q++)
+                TN_UNROLL(int q = 0; q < PIXELS; q++)
                     there[q] = row[q] && (uint32_t)(x[q] + j * p.dx) < (uint32_t)p.width;
                 for (int32_t which = 0; which < each; which++) {
                     element t[PIXELS][VEC];
                     float weight[VEC];
                     tn_load(weight, weights + (tap * each + which) * BN + lane);
-                    TN_UNROLL for (int q = 0; q < PIXELS; q++)
+                    TN_UNROLL(int q = 0; q < PIXELS; q++)
                         if (there[q]) tn_load(t[q], window[q] + along + which);
-                    TN_UNROLL for (int q = 0; q < PIXELS; q++)
+                    TN_UNROLL(int q = 0; q < PIXELS; q++)
                         if (there[q])
-                            TN_UNROLL for (int v = 0; v < VEC; v++)
+                            TN_UNROLL(int v = 0; v < VEC; v++)
                                 sum[q][v] = fmaf(value_of(t[q][v]), weight[v], sum[q][v]);
                 }
             }
         }
-        TN_UNROLL for (int q = 0; q < PIXELS; q++) tn_store(room + (r0 + q * STRIDE) * ROOM + lane, sum[q]);
+        TN_UNROLL(int q = 0; q < PIXELS; q++) tn_store(room + (r0 + q * STRIDE) * ROOM + lane, sum[q]);
     }
     __syncthreads();
     give_results(a, p, room);
@@ -102,8 +102,8 @@ TN_FN void sum_taps(const tn_cuda_args &a, const place &p, int32_t tap, int32_t 
     float sum[TAPS][VEC];
     int32_t down[TAPS], right[TAPS];
     place_taps(p, tap, taps, down, right);
-    TN_UNROLL for (int t = 0; t < TAPS; t++)
-        TN_UNROLL for (int v = 0; v < VEC; v++) sum[t][v] = 0;
+    TN_UNROLL(int t = 0; t < TAPS; t++)
+        TN_UNROLL(int v = 0; v < VEC; v++) sum[t][v] = 0;
     for (int32_t k = begin + first; k < end && n < p.n; k += STRIDE) {
         int32_t n_image, y, x;
         find_pixel(a, p, k, n_image, y, x);
@@ -115,19 +115,19 @@ TN_FN void sum_taps(const tn_cuda_args &a, const place &p, int32_t tap, int32_t 
         element e[TAPS][VEC];
         float value[VEC];
         bool there[TAPS];
-        TN_UNROLL for (int t = 0; t < TAPS; t++) {
+        TN_UNROLL(int t = 0; t < TAPS; t++) {
             there[t] = (uint32_t)(y + down[t]) < (uint32_t)p.height && (uint32_t)(x + right[t]) < (uint32_t)p.width;
             if (there[t])
                 tn_load(e[t], image + (int64_t)(pixel + down[t] * p.width + right[t]) * p.depth + from);
         }
-        TN_UNROLL for (int v = 0; v < VEC; v++) value[v] = value_of(g[v]);
-        TN_UNROLL for (int t = 0; t < TAPS; t++)
+        TN_UNROLL(int v = 0; v < VEC; v++) value[v] = value_of(g[v]);
+        TN_UNROLL(int t = 0; t < TAPS; t++)
             if (there[t])
-                TN_UNROLL for (int v = 0; v < VEC; v++) sum[t][v] = fmaf(value[v], value_of(e[t][v]), sum[t][v]);
+                TN_UNROLL(int v = 0; v < VEC; v++) sum[t][v] = fmaf(value[v], value_of(e[t][v]), sum[t][v]);
     }
-    TN_UNROLL for (int t = 0; t < TAPS; t++) {
+    TN_UNROLL(int t = 0; t < TAPS; t++) {
         if (tap + t >= taps) break;
-        TN_UNROLL for (int v = 0; v < VEC; v++) room[first * BN + lane + v] = sum[t][v];
+        TN_UNROLL(int v = 0; v < VEC; v++) room[first * BN + lane + v] = sum[t][v];
         __syncthreads();
         for (int c = (int)threadIdx.x; c < BN; c += THREADS) {
             float all = 0;

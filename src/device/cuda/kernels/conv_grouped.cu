@@ -23,10 +23,10 @@ enum {
 /* N elements from an address that is a multiple of VEC of them. */
 template <int VEC, int N> TN_FN void load_each(float (&to)[N], const element *from)
 {
-    TN_UNROLL for (int i = 0; i < N; i += VEC) {
+    TN_UNROLL(int i = 0; i < N; i += VEC) {
         element t[VEC];
         tn_load(t, from + i);
-        TN_UNROLL for (int l = 0; l < VEC; l++) to[i + l] = value_of(t[l]);
+        TN_UNROLL(int l = 0; l < VEC; l++) to[i + l] = value_of(t[l]);
     }
 }
 
@@ -60,38 +60,38 @@ TN_FN void run(const tn_cuda_args &a)
     for (int r = first; r < BM; r += STRIDE * PIXELS) {
         float sum[PIXELS][OUT_EACH];
         int32_t base[PIXELS], y[PIXELS], x[PIXELS];
-        TN_UNROLL for (int q = 0; q < PIXELS; q++) {
+        TN_UNROLL(int q = 0; q < PIXELS; q++) {
             const int32_t m = p.m0 + r + q * STRIDE;
             int32_t n_image;
             find_pixel(a, p, m, n_image, y[q], x[q]);
             y[q] = m < p.m && group * OUT_EACH < p.n ? y[q] * stride_y + p.y : -(1 << 30); /* outside */
             x[q] = x[q] * stride_x + p.x;
             base[q] = n_image * p.height;
-            TN_UNROLL for (int o = 0; o < OUT_EACH; o++) sum[q][o] = 0;
+            TN_UNROLL(int o = 0; o < OUT_EACH; o++) sum[q][o] = 0;
         }
         for (int32_t i = 0; i < p.taps_y; i++)
             for (int32_t j = 0; j < p.taps_x; j++) {
                 const int32_t tap = (p.first_y + i * p.step_y) * kw + p.first_x + j * p.step_x;
                 float t[PIXELS][IN_EACH];
-                TN_UNROLL for (int q = 0; q < PIXELS; q++) {
+                TN_UNROLL(int q = 0; q < PIXELS; q++) {
                     const int32_t row = y[q] + i * p.dy, column = x[q] + j * p.dx;
                     if ((uint32_t)row < (uint32_t)p.height && (uint32_t)column < (uint32_t)p.width) {
                         load_each<VEC_A>(t[q], image + (int64_t)((base[q] + row) * p.width + column) * p.depth);
                     } else {
-                        TN_UNROLL for (int l = 0; l < IN_EACH; l++) t[q][l] = 0;
+                        TN_UNROLL(int l = 0; l < IN_EACH; l++) t[q][l] = 0;
                     }
                 }
                 const float *const of_tap = weights + (tap * OUT_EACH * GROUPS + lane) * IN_EACH;
-                TN_UNROLL for (int o = 0; o < OUT_EACH; o++) {
-                    TN_UNROLL for (int l = 0; l < IN_EACH; l++) {
+                TN_UNROLL(int o = 0; o < OUT_EACH; o++) {
+                    TN_UNROLL(int l = 0; l < IN_EACH; l++) {
                         const float w = of_tap[o * GROUPS * IN_EACH + l];
-                        TN_UNROLL for (int q = 0; q < PIXELS; q++) sum[q][o] = fmaf(t[q][l], w, sum[q][o]);
+                        TN_UNROLL(int q = 0; q < PIXELS; q++) sum[q][o] = fmaf(t[q][l], w, sum[q][o]);
                     }
                 }
             }
-        TN_UNROLL for (int q = 0; q < PIXELS; q++)
+        TN_UNROLL(int q = 0; q < PIXELS; q++)
             if (r + q * STRIDE < BM)
-                TN_UNROLL for (int o = 0; o < OUT_EACH; o++) room[(r + q * STRIDE) * ROOM + lane * OUT_EACH + o] = sum[q][o];
+                TN_UNROLL(int o = 0; o < OUT_EACH; o++) room[(r + q * STRIDE) * ROOM + lane * OUT_EACH + o] = sum[q][o];
     }
     __syncthreads();
     give_results(a, p, room);
@@ -113,9 +113,9 @@ TN_FN void sum_taps(const tn_cuda_args &a, const place &p, int32_t tap, int32_t 
     float sum[TAPS][OUT_EACH][IN_EACH];
     int32_t down[TAPS], right[TAPS];
     place_taps(p, tap, taps, down, right);
-    TN_UNROLL for (int t = 0; t < TAPS; t++)
-        TN_UNROLL for (int o = 0; o < OUT_EACH; o++)
-            TN_UNROLL for (int l = 0; l < IN_EACH; l++) sum[t][o][l] = 0;
+    TN_UNROLL(int t = 0; t < TAPS; t++)
+        TN_UNROLL(int o = 0; o < OUT_EACH; o++)
+            TN_UNROLL(int l = 0; l < IN_EACH; l++) sum[t][o][l] = 0;
     for (int32_t k = begin + first; k < end && group * OUT_EACH < p.n; k += STRIDE) {
         int32_t n_image, y, x;
         find_pixel(a, p, k, n_image, y, x);
@@ -123,19 +123,19 @@ TN_FN void sum_taps(const tn_cuda_args &a, const place &p, int32_t tap, int32_t 
         x *= (int32_t)a.dim[11];
         float g[OUT_EACH];
         load_each<VEC_A>(g, gy + (int64_t)k * oc);
-        TN_UNROLL for (int t = 0; t < TAPS; t++) {
+        TN_UNROLL(int t = 0; t < TAPS; t++) {
             const int32_t row = y + down[t], column = x + right[t];
             if ((uint32_t)row >= (uint32_t)p.height || (uint32_t)column >= (uint32_t)p.width) continue;
             float e[IN_EACH];
             load_each<VEC_B>(e, image + (int64_t)((n_image * p.height + row) * p.width + column) * p.depth);
-            TN_UNROLL for (int o = 0; o < OUT_EACH; o++)
-                TN_UNROLL for (int l = 0; l < IN_EACH; l++) sum[t][o][l] = fmaf(g[o], e[l], sum[t][o][l]);
+            TN_UNROLL(int o = 0; o < OUT_EACH; o++)
+                TN_UNROLL(int l = 0; l < IN_EACH; l++) sum[t][o][l] = fmaf(g[o], e[l], sum[t][o][l]);
         }
     }
-    TN_UNROLL for (int t = 0; t < TAPS; t++) {
+    TN_UNROLL(int t = 0; t < TAPS; t++) {
         if (tap + t >= taps) break;
-        TN_UNROLL for (int o = 0; o < OUT_EACH; o++) {
-            TN_UNROLL for (int l = 0; l < IN_EACH; l++) room[(first * GROUPS + lane) * IN_EACH + l] = sum[t][o][l];
+        TN_UNROLL(int o = 0; o < OUT_EACH; o++) {
+            TN_UNROLL(int l = 0; l < IN_EACH; l++) room[(first * GROUPS + lane) * IN_EACH + l] = sum[t][o][l];
             __syncthreads();
             for (int e = (int)threadIdx.x; e < GROUPS * IN_EACH; e += THREADS) {
                 float all = 0;

@@ -67,7 +67,7 @@ TN_FN void prepare(const tn_cuda_args &a, const place &p, source &s)
     s.lowest = p.m0 + down * (int32_t)a.dim[25] + right;
     s.last = (int32_t)(a.dim[0] * a.dim[26]);
     s.rows = (int32_t)a.dim[21];
-    TN_UNROLL for (int i = 0; i < UNITS; i++) {
+    TN_UNROLL(int i = 0; i < UNITS; i++) {
         const int u = (int)threadIdx.x + i * THREADS;
 #if PASS == 0
         const int32_t n = p.n0 + u / 8;
@@ -89,7 +89,7 @@ TN_FN void fill_weights(const tn_cuda_args &a, const place &p, const source &s, 
 #else
     const int32_t by = (channel * p.taps_y * p.taps_x + tap) * p.n;
 #endif
-    TN_UNROLL for (int i = 0; i < UNITS; i++) {
+    TN_UNROLL(int i = 0; i < UNITS; i++) {
         const int u = (int)threadIdx.x + i * THREADS;
         if (ALL % THREADS != 0 && u >= ALL) continue;
         const int row = PASS == 0 ? u / 8 : u / (BN / 8), chunk = PASS == 0 ? u % 8 : u % (BN / 8);
@@ -106,9 +106,9 @@ TN_FN void multiply(sums &sum, const char *first, int32_t pitch, const char *sta
 {
     const uint64_t a = tn_chunks(first, pitch), b = tn_panel(stage, BK * TN_PANEL * 2);
     tn_wgmma_open();
-    TN_UNROLL for (int step = 0; step < BK / 16; step++)
-        TN_UNROLL for (int m = 0; m < MT; m++)
-            TN_UNROLL for (int n = 0; n < BN / COLUMNS; n++) {
+    TN_UNROLL(int step = 0; step < BK / 16; step++)
+        TN_UNROLL(int m = 0; m < MT; m++)
+            TN_UNROLL(int n = 0; n < BN / COLUMNS; n++) {
                 float(&d)[COLUMNS / 8][4] = *(float(*)[COLUMNS / 8][4]) & sum[m][n * (COLUMNS / 8)];
                 const uint64_t at = tn_chunks_at(a, m * 64 + 2 * step * pitch);
                 const uint64_t by =
@@ -129,14 +129,14 @@ TN_FN void finish_tile(const tn_cuda_args &a, place &p, const sums &sum, float *
 {
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const int32_t first = pixels_before(a, p, p.m0), end = p.m0 + BM < p.m ? p.m0 + BM : p.m;
-    TN_UNROLL for (int m = 0; m < MT; m++)
-        TN_UNROLL for (int half = 0; half < 2; half++) {
+    TN_UNROLL(int m = 0; m < MT; m++)
+        TN_UNROLL(int half = 0; half < 2; half++) {
             const int32_t q = p.m0 + (warp / 4 * MT + m) * 64 + warp % 4 * 16 + half * 8 + lane / 4;
             const int32_t row = q < end ? pixels_before(a, p, q) - first : 0;
             const bool there = q < end && pixels_before(a, p, q + 1) - first > row;
             float *const to = room + row * ROOM + lane % 4 * 2;
-            TN_UNROLL for (int n = 0; n < BN / 8; n++)
-                TN_UNROLL for (int i = 0; i < 2; i++)
+            TN_UNROLL(int n = 0; n < BN / 8; n++)
+                TN_UNROLL(int i = 0; i < 2; i++)
                     if (there) to[n * 8 + i] = sum[m][n][half * 2 + i];
         }
     __syncthreads();
@@ -156,12 +156,12 @@ TN_FN void run(const tn_cuda_args &a)
     const int32_t taps = p.taps_y * p.taps_x, count = p.channels / BK * taps;
     const int32_t halo_bytes = s.rows * BK * 2, part = (s.rows - 1) / ((taps - AHEAD) * AT_ONCE) + 1;
     char *const stages = shared, *const halos = shared + STAGES * STAGE;
-    TN_UNROLL for (int m = 0; m < MT; m++)
-        TN_UNROLL for (int n = 0; n < BN / 8; n++)
-            TN_UNROLL for (int i = 0; i < 4; i++) sum[m][n][i] = 0;
+    TN_UNROLL(int m = 0; m < MT; m++)
+        TN_UNROLL(int n = 0; n < BN / 8; n++)
+            TN_UNROLL(int i = 0; i < 4; i++) sum[m][n][i] = 0;
     fill_rows(a, p, s, halos, 0, s.rows, 0);
     int32_t next_tap = 0, next_channel = 0; /* of the buffer to be filled */
-    TN_UNROLL for (int i = 0; i < AHEAD; i++) {
+    TN_UNROLL(int i = 0; i < AHEAD; i++) {
         if (i < count) fill_weights(a, p, s, stages + i * STAGE, next_tap, next_channel);
         tn_copy_commit();
         if (++next_tap == taps) next_tap = 0, next_channel += BK;
@@ -194,7 +194,7 @@ TN_FN void run(const tn_cuda_args &a)
         if (++tap == taps) tap = i = 0, channel += BK;
     }
     tn_wgmma_wait<0>();
-    TN_UNROLL for (int m = 0; m < MT; m++) tn_wgmma_hold(sum[m]);
+    TN_UNROLL(int m = 0; m < MT; m++) tn_wgmma_hold(sum[m]);
     tn_copy_wait<0>();
     __syncthreads();
     finish_tile(a, p, sum, (float *)shared);

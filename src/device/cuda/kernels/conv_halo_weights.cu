@@ -68,8 +68,8 @@ TN_FN void multiply(sums &sum, const char *stage, const char *first, int32_t pit
 {
     const uint64_t x = tn_turned_chunks(first, pitch), gy = tn_turned_chunks(stage, PITCH);
     tn_wgmma_open();
-    TN_UNROLL for (int step = 0; step < PIXELS / 16; step++)
-        TN_UNROLL for (int i = 0; i < WINDOW; i++) {
+    TN_UNROLL(int step = 0; step < PIXELS / 16; step++)
+        TN_UNROLL(int i = 0; i < WINDOW; i++) {
             const uint64_t at = tn_chunks_at(x, step * 16 + i * down), by = tn_chunks_at(gy, step * 16);
 #if DTYPE == 2
             tn_wgmma_f16<true, true, true>(sum[i], at, by);
@@ -102,12 +102,12 @@ TN_FN void run(const tn_cuda_args &a)
     const int32_t stage = GY_BYTES + s.rows * WIDE * 2;
     const int32_t all = (p.k + PIXELS - 1) / PIXELS, per = (int32_t)a.dim[21], begin = p.split * per;
     const int32_t count = all - begin < per ? all - begin : per;
-    TN_UNROLL for (int i = 0; i < WINDOW; i++)
-        TN_UNROLL for (int n = 0; n < BM / 8; n++)
-            TN_UNROLL for (int k = 0; k < 4; k++) sum[i][n][k] = 0;
+    TN_UNROLL(int i = 0; i < WINDOW; i++)
+        TN_UNROLL(int n = 0; n < BM / 8; n++)
+            TN_UNROLL(int k = 0; k < 4; k++) sum[i][n][k] = 0;
     int32_t left = count, q = begin * PIXELS, reading = 0,
             writing = AHEAD * stage; /* pixel to fill from; bytes */
-    TN_UNROLL for (int i = 0; i < AHEAD; i++, q += PIXELS) {
+    TN_UNROLL(int i = 0; i < AHEAD; i++, q += PIXELS) {
         if (i < count) fill(a, p, s, shared + i * stage, q);
         tn_copy_commit();
     }
@@ -125,15 +125,15 @@ TN_FN void run(const tn_cuda_args &a)
         writing = writing == (STAGES - 1) * stage ? 0 : writing + stage;
     }
     tn_wgmma_wait<0>();
-    TN_UNROLL for (int i = 0; i < WINDOW; i++) tn_wgmma_hold(sum[i]);
+    TN_UNROLL(int i = 0; i < WINDOW; i++) tn_wgmma_hold(sum[i]);
     tn_copy_wait<0>();
     const int32_t taps =
         3 * ((int32_t)a.dim[3] / (int32_t)a.dim[9]); /* columns from a row of the window to the next */
-    TN_UNROLL for (int n = 0; n < BM / 8; n++, to += 6 * p.n)
-        TN_UNROLL for (int k = 0; k < 2; k++, to += p.n) {
+    TN_UNROLL(int n = 0; n < BM / 8; n++, to += 6 * p.n)
+        TN_UNROLL(int k = 0; k < 2; k++, to += p.n) {
             if (n * 8 + lane % 4 * 2 + k >= s.left) continue;
-            TN_UNROLL for (int i = 0; i < WINDOW; i++)
-                TN_UNROLL for (int half = 0; half < 2; half++) to[i * taps + half * 8] = sum[i][n][k + 2 * half];
+            TN_UNROLL(int i = 0; i < WINDOW; i++)
+                TN_UNROLL(int half = 0; half < 2; half++) to[i * taps + half * 8] = sum[i][n][k + 2 * half];
         }
 }
 
@@ -147,7 +147,7 @@ TN_FN void finish(const tn_cuda_args &a)
         float v[EPI_VEC] = {0}, more[EPI_VEC];
         for (int32_t s = 0; s < splits; s++, from += all) {
             tn_load(more, from);
-            TN_UNROLL for (int i = 0; i < EPI_VEC; i++) v[i] += more[i];
+            TN_UNROLL(int i = 0; i < EPI_VEC; i++) v[i] += more[i];
         }
         tn_epilogue(a, e * EPI_VEC / n, (int32_t)(e * EPI_VEC % n), v);
     }

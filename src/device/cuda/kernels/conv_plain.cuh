@@ -11,11 +11,11 @@ TN_FN void tn_epilogue(const tn_cuda_args &a, int64_t row, int32_t column, float
 #else
 #if DTYPE == 2
     tn_half x[EPI_VEC];
-    TN_UNROLL for (int i = 0; i < EPI_VEC; i++) x[i] = tn_f32_to_half(v[i]);
+    TN_UNROLL(int i = 0; i < EPI_VEC; i++) x[i] = tn_f32_to_half(v[i]);
     tn_half *const out = (tn_half *)a.buf[2];
 #else
     tn_bfloat16 x[EPI_VEC];
-    TN_UNROLL for (int i = 0; i < EPI_VEC; i++) x[i] = tn_f32_to_bfloat16(v[i]);
+    TN_UNROLL(int i = 0; i < EPI_VEC; i++) x[i] = tn_f32_to_bfloat16(v[i]);
     tn_bfloat16 *const out = (tn_bfloat16 *)a.buf[2];
 #endif
     tn_store(out + row * a.dim[31] + column, x);
@@ -36,7 +36,7 @@ template <int V> TN_FN void tn_prologue(const tn_cuda_args &a, int64_t row, int3
     tn_load(scale, (const float *)a.buf[7] + column);
     tn_load(weight, (const float *)a.buf[8] + column);
     tn_load(bias, (const float *)a.buf[9] + column);
-    TN_UNROLL for (int i = 0; i < V; i++) {
+    TN_UNROLL(int i = 0; i < V; i++) {
         const float x = (v[i] - mean[i]) * scale[i] * weight[i] + bias[i];
         v[i] = x < 0 ? 0 : x;
     }

@@ -146,26 +146,26 @@ KERNEL(ENTRY)
     bool shared = first > 0 && LINE(sorted[first - 1]) == line;
     SUM sum[PACK];
     STORED rounded[PACK];
-    TN_UNROLL for (int l = 0; l < PACK; l++) sum[l] = 0;
+    TN_UNROLL(int l = 0; l < PACK; l++) sum[l] = 0;
     for (int64_t e = first; e < end; e += AHEAD) {
         int64_t of[AHEAD];
         STORED x[AHEAD][PACK];
-        TN_UNROLL for (int k = 0; k < AHEAD; k++) of[k] = sorted[e + k < end ? e + k : end - 1];
-        TN_UNROLL for (int k = 0; k < AHEAD; k++) tn_load(x[k], src + (outer * n + (uint32_t)of[k]) * INNER + inner);
-        TN_UNROLL for (int k = 0; k < AHEAD; k++) {
+        TN_UNROLL(int k = 0; k < AHEAD; k++) of[k] = sorted[e + k < end ? e + k : end - 1];
+        TN_UNROLL(int k = 0; k < AHEAD; k++) tn_load(x[k], src + (outer * n + (uint32_t)of[k]) * INNER + inner);
+        TN_UNROLL(int k = 0; k < AHEAD; k++) {
             if (e + k >= end) break;
             if (LINE(of[k]) != line) {
                 if (shared) {
                     tn_store(LEFT(chunk, 0), sum);
                 } else {
-                    TN_UNROLL for (int l = 0; l < PACK; l++) rounded[l] = STORE(sum[l]);
+                    TN_UNROLL(int l = 0; l < PACK; l++) rounded[l] = STORE(sum[l]);
                     tn_store(out + (outer * LINES + line) * INNER + inner, rounded);
                 }
                 line = LINE(of[k]);
                 shared = false;
-                TN_UNROLL for (int l = 0; l < PACK; l++) sum[l] = 0;
+                TN_UNROLL(int l = 0; l < PACK; l++) sum[l] = 0;
             }
-            TN_UNROLL for (int l = 0; l < PACK; l++) sum[l] += LOAD(x[k][l]);
+            TN_UNROLL(int l = 0; l < PACK; l++) sum[l] += LOAD(x[k][l]);
         }
     }
     if (shared) {
@@ -173,7 +173,7 @@ KERNEL(ENTRY)
     } else if (end < n && LINE(sorted[end]) == line) {
         tn_store(LEFT(chunk, 1), sum);
     } else {
-        TN_UNROLL for (int l = 0; l < PACK; l++) rounded[l] = STORE(sum[l]);
+        TN_UNROLL(int l = 0; l < PACK; l++) rounded[l] = STORE(sum[l]);
         tn_store(out + (outer * LINES + line) * INNER + inner, rounded);
     }
 }
@@ -198,18 +198,18 @@ KERNEL(ENTRY_FINISH)
     for (int64_t c = chunk + 1, on = 1; on; c += AHEAD) {
         SUM x[AHEAD][PACK];
         bool same[AHEAD];
-        TN_UNROLL for (int k = 0; k < AHEAD; k++)
+        TN_UNROLL(int k = 0; k < AHEAD; k++)
             same[k] = (c + k) * a.dim[1] < n && LINE(sorted[(c + k) * a.dim[1]]) == line;
-        TN_UNROLL for (int k = 0; k < AHEAD; k++)
+        TN_UNROLL(int k = 0; k < AHEAD; k++)
             if (same[k]) tn_load(x[k], LEFT(c + k, 0));
-        TN_UNROLL for (int k = 0; k < AHEAD; k++) {
+        TN_UNROLL(int k = 0; k < AHEAD; k++) {
             on = same[k];
             if (!on) break;
-            TN_UNROLL for (int l = 0; l < PACK; l++) sum[l] += x[k][l];
+            TN_UNROLL(int l = 0; l < PACK; l++) sum[l] += x[k][l];
         }
     }
     STORED rounded[PACK];
-    TN_UNROLL for (int l = 0; l < PACK; l++) rounded[l] = STORE(sum[l]);
+    TN_UNROLL(int l = 0; l < PACK; l++) rounded[l] = STORE(sum[l]);
     tn_store(out + (outer * LINES + line) * INNER + inner, rounded);
 }
 

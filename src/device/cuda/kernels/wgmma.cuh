@@ -233,7 +233,7 @@ template <int N> TN_FN void tn_wgmma_wait()
 template <int N> TN_FN void tn_wgmma_hold(float (&d)[N][4])
 {
 #if !defined(TN_PTX_WGMMA_TWIN)
-    TN_UNROLL for (int n = 0; n < N; n++)
+    TN_UNROLL(int n = 0; n < N; n++)
         asm volatile("" : "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])::"memory");
 #endif
 }
@@ -241,7 +241,7 @@ template <int N> TN_FN void tn_wgmma_hold(float (&d)[N][4])
 template <int N> TN_FN void tn_wgmma_hold(uint32_t (&a)[N][4])
 {
 #if !defined(TN_PTX_WGMMA_TWIN)
-    TN_UNROLL for (int n = 0; n < N; n++)
+    TN_UNROLL(int n = 0; n < N; n++)
         asm volatile("" : "+r"(a[n][0]), "+r"(a[n][1]), "+r"(a[n][2]), "+r"(a[n][3])::"memory");
 #endif
 }
