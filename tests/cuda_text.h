@@ -10,6 +10,7 @@
 #include "cuda_source.h"
 #include "gpu_target.h"
 #include "src/core/sanitized.h"
+#include "src/device/batch.h"
 
 /* ---- compiling ---- */
 
@@ -63,6 +64,11 @@ static void append_kernel(char **text, size_t *n, size_t *cap, const tn_source *
     append(text, n, cap, at, strlen(at));
     append(text, n, cap, finish,
            (size_t)snprintf(finish, sizeof finish, "#undef %s%s\n", k->entry, TN_FINISH));
+    size_t length;
+    at = k->text;
+    for (const char *macro; (macro = tn_next_macro(&at, &length));)
+        append(text, n, cap, finish,
+               (size_t)snprintf(finish, sizeof finish, "#undef %.*s\n", (int)length, macro));
 }
 
 static void complain(const char *what, const char *text)

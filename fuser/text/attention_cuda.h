@@ -56,7 +56,7 @@ bool fu_flash_warpgroups(const fu_flash_desc *d, const tn_target *t, struct fu_f
 const char *fu_flash_text(fu_flash_pass pass, const struct fu_flash_tile *tile);
 
 /* The #defines that stand in front of the kernels' text, as snprintf: all but ENTRY, SCALE and, with dropout,
- * DROP_P, SEED, DRAW, which are the caller's. The text undefines them all at its end. */
+ * DROP_P, SEED, DRAW, which are the caller's. */
 int fu_flash_defines(const fu_flash_desc *d, const struct fu_flash_tile *tile, char *out, size_t room);
 
 #endif

@@ -92,6 +92,18 @@ int tn_batch_share_out(tn_batch *b, int units)
     return 0;
 }
 
+const char *tn_next_macro(const char **at, size_t *n)
+{
+    static const char word[] = "#define ";
+    for (const char *s; (s = strstr(*at, word));) {
+        const bool first = s == *at || s[-1] == '\n';
+        const char *name = *at = s + sizeof word - 1;
+        *n = strcspn(name, "( \n");
+        if (first && strncmp(name, "TN_", 3) != 0) return name;
+    }
+    return NULL;
+}
+
 bool tn_batch_write(const tn_batch *b, int unit, const char *common, const char *suffix, FILE *f)
 {
     fputs(common, f);
@@ -105,6 +117,9 @@ bool tn_batch_write(const tn_batch *b, int unit, const char *common, const char 
         fprintf(f, "#line 1 \"%s%s\"\n%s\n", s->entry, suffix, s->text);
         if (renamed) fprintf(f, "#undef %s\n", s->entry);
         if (renamed) fprintf(f, "#undef %s%s\n", s->entry, TN_FINISH);
+        size_t n;
+        for (const char *at = s->text, *name; (name = tn_next_macro(&at, &n));)
+            fprintf(f, "#undef %.*s\n", (int)n, name);
     }
     return !ferror(f);
 }

@@ -35,8 +35,11 @@ typedef struct tn_batch {
 int tn_batch_find(tn_batch *b);
 /* Gives each pending text one of so many units, and names its symbol. 0 or TN_E_NOMEM. */
 int tn_batch_share_out(tn_batch *b, int units);
-/* Writes a unit: the common text, and those of its kernels, whose lines are told as of ENTRY and the suffix.
- */
+/* Finds the next macro that a text defines from *at on, which moves behind it: its name, *n long; NULL: there is
+ * none. Those of TN_ are left out: they are there once for all texts of a unit. */
+const char *tn_next_macro(const char **at, size_t *n);
+/* Writes a unit: the common text, and those of its kernels, whose lines are told as of ENTRY and the suffix,
+ * and whose macros are free again behind each. */
 bool tn_batch_write(const tn_batch *b, int unit, const char *common, const char *suffix, FILE *f);
 /* Takes the unit's object, which is the file `file`, into the cache; as tn_kcache_put. */
 int tn_batch_put(const tn_batch *b, int unit, const char *file, char path[PATH_MAX]);

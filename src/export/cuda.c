@@ -12,6 +12,7 @@
  */
 #include "export.h"
 
+#include "../device/batch.h"
 #include "../device/embed.h"
 
 #include <stdio.h>
@@ -71,14 +72,11 @@ static void put_renamed(tn_growing *t, const char *text, const char *end, const 
 /* Names that the text leaves defined. */
 static void put_undefined(tn_growing *t, const char *text)
 {
-    for (const char *line = text; line; line = strchr(line, '\n')) {
-        line += strspn(line, "\n ");
-        if (strncmp(line, "#define ", 8) != 0 || !strncmp(line + 8, "TN_PTX", 6)) continue;
-        size_t n = 8;
-        while (ex_is_word(line[n])) n++;
+    size_t n;
+    for (const char *name; (name = tn_next_macro(&text, &n));) {
         char undone[EXPORT_NAME + 16];
-        snprintf(undone, sizeof undone, "\n#undef %.*s\n", (int)n - 8, line + 8);
-        if (!strstr(text, undone) && !(t->p && strstr(t->p, undone))) tn_put(t, "%s", undone + 1);
+        snprintf(undone, sizeof undone, "\n#undef %.*s\n", (int)n, name);
+        if (!strstr(t->p, undone)) tn_put(t, "%s", undone + 1);
     }
 }
 

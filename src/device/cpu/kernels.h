@@ -1,8 +1,8 @@
 /* kernels.h - from kernel texts to functions: table, cache, compiler.
  *
  * Several texts may be compiled as one translation unit. So a text defines nothing at file scope that another
- * could define too, except its entry (renamed where two are equal) and helpers that are `static`; macros it
- * defines it also undefines. Where a unit of several does not compile, each is tried alone. */
+ * could define too, except its entry (renamed where two are equal) and helpers that are `static`; the
+ * macros it defines are undefined behind it (batch.h). Where a unit of several does not compile, each is tried alone. */
 #ifndef TN_CPU_KERNELS_H
 #define TN_CPU_KERNELS_H
 

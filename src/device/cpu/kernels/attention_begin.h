@@ -1,7 +1,7 @@
 /* attention_begin.h - what attention's kernels for processors have in common: vectors, products, packing,
  * masks. The text is compiled at run time.
  *
- * A kernel is this, attention.c or attention_backward.c, and attention_end.h. Scores are made a tile at a
+ * A kernel is this, and attention.c or attention_backward.c. Scores are made a tile at a
  * time (ROWS queries, KEYS keys) and never written. Exponentials are powers of two: the scores come out of
  * the product times log2 e. What an item computes does not depend on who runs it: nor do the bits.
  *

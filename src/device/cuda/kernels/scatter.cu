@@ -15,7 +15,7 @@
  * STORED (the type in memory), and
  *   SORT   FIRST (of the launches), SHIFT, INDEX (type), STRIDE and WHERE (the dim of the node) of the index
  *   ADD    PACK, SUM (the type of sums), LOAD(x), STORE(x)
- * All of it is undefined at the end. Read first: ADD's ENTRY.
+ * Read first: ADD's ENTRY.
  */
 #define LINE(sorted) ((int64_t)((uint64_t)(sorted) >> 32))
 #define KERNEL(name) extern "C" __global__ void __launch_bounds__(256, 1) name(const tn_cuda_args a)
@@ -112,16 +112,6 @@ KERNEL(ENTRY_FINISH)
     }
 }
 
-#undef SORT_FROM
-#undef SORT_AT
-#undef SORT_EACH_TURN
-#undef SORT_COUNT
-#undef FIRST
-#undef SHIFT
-#undef INDEX
-#undef STRIDE
-#undef WHERE
-#undef SORT
 #else
 
 #define ACROSS ((int64_t)OUTER * INNER / PACK) /* packs of a place */
@@ -213,22 +203,4 @@ KERNEL(ENTRY_FINISH)
     tn_store(out + (outer * LINES + line) * INNER + inner, rounded);
 }
 
-#undef ACROSS
-#undef AHEAD
-#undef LEFT
-#undef PACK
-#undef SUM
-#undef LOAD
-#undef STORE
-#undef ADD
 #endif
-
-#undef LINE
-#undef KERNEL
-#undef ENTRY
-#undef ENTRY_FINISH
-#undef GUARD
-#undef OUTER
-#undef LINES
-#undef INNER
-#undef STORED
