@@ -12,47 +12,29 @@ _Static_assert(TN_GEMM_A_BYTES >= TN_GEMM_MAX_MR * (TN_GEMM_KC_F32 + TN_GEMM_A_P
 typedef double vec_f64 __attribute__((vector_size(16)));
 typedef int64_t vec_i64 __attribute__((vector_size(16)));
 
-static inline vec_f64 load_f64(const double *p)
-{
-    vec_f64 v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
 #define T  float
 #define V  vec_f32
-#define VL 4
 #define MR 4
 #define NV 2
-#define KC TN_GEMM_KC_F32
 #define TARGET
 #define NAME(x)      base_f32_##x
+#define CALLED       "base f32"
 #define SPLAT(x)     ((vec_f32){(x), (x), (x), (x)})
-#define LOAD(p)      load_f32(p)
-#define STORE(p, v)  memcpy((p), &(v), sizeof(vec_f32))
 #define FMA(a, b, c) ((a) * (b) + (c))
 #define RELU(v)      ((vec_f32)((vec_i32)(v) & ~((v) < (vec_f32){0, 0, 0, 0})))
 #include "gemm_micro.h"
 
 #define T  double
 #define V  vec_f64
-#define VL 2
 #define MR 4
 #define NV 2
-#define KC TN_GEMM_KC_F64
 #define TARGET
 #define NAME(x)      base_f64_##x
+#define CALLED       "base f64"
 #define SPLAT(x)     ((vec_f64){(x), (x)})
-#define LOAD(p)      load_f64(p)
-#define STORE(p, v)  memcpy((p), &(v), sizeof(vec_f64))
 #define FMA(a, b, c) ((a) * (b) + (c))
 #define RELU(v)      ((vec_f64)((vec_i64)(v) & ~((v) < (vec_f64){0, 0})))
 #include "gemm_micro.h"
-
-static const tn_gemm_kernel base_f32 = {
-    "base f32", 4, 4, base_f32_NR, TN_GEMM_KC_F32, base_f32_A_LD, 1, base_f32_block, base_f32_dots};
-static const tn_gemm_kernel base_f64 = {
-    "base f64", 4, 4, base_f64_NR, TN_GEMM_KC_F64, base_f64_A_LD, 1, base_f64_block, base_f64_dots};
 
 /* ---- x86: max(0, v) gives its second operand where either is NaN, which is the relu wanted ---- */
 
@@ -63,46 +45,37 @@ static const tn_gemm_kernel base_f64 = {
 
 #define T            float
 #define V            __m256
-#define VL           8
 #define MR           4
 #define NV           3
-#define KC           TN_GEMM_KC_F32
 #define TARGET       AVX2
 #define NAME(x)      avx2_f32_##x
+#define CALLED       "avx2 f32"
 #define SPLAT(x)     _mm256_set1_ps(x)
-#define LOAD(p)      _mm256_loadu_ps(p)
-#define STORE(p, v)  _mm256_storeu_ps(p, v)
 #define FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define RELU(v)      _mm256_max_ps(_mm256_setzero_ps(), v)
 #include "gemm_micro.h"
 
 #define T            double
 #define V            __m256d
-#define VL           4
 #define MR           4
 #define NV           3
-#define KC           TN_GEMM_KC_F64
 #define TARGET       AVX2
 #define NAME(x)      avx2_f64_##x
+#define CALLED       "avx2 f64"
 #define SPLAT(x)     _mm256_set1_pd(x)
-#define LOAD(p)      _mm256_loadu_pd(p)
-#define STORE(p, v)  _mm256_storeu_pd(p, v)
 #define FMA(a, b, c) _mm256_fmadd_pd(a, b, c)
 #define RELU(v)      _mm256_max_pd(_mm256_setzero_pd(), v)
 #include "gemm_micro.h"
 
 #define T            float
 #define V            __m512
-#define VL           16
 #define MR           12
 #define TALL         24
 #define NV           2
-#define KC           TN_GEMM_KC_F32
 #define TARGET       AVX512
 #define NAME(x)      avx512_f32_##x
+#define CALLED       "avx512 f32"
 #define SPLAT(x)     _mm512_set1_ps(x)
-#define LOAD(p)      _mm512_loadu_ps(p)
-#define STORE(p, v)  _mm512_storeu_ps(p, v)
 #define FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define RELU(v)      _mm512_max_ps(_mm512_setzero_ps(), v)
 #define SUM(v)       _mm512_reduce_add_ps(v)
@@ -110,16 +83,13 @@ static const tn_gemm_kernel base_f64 = {
 
 #define T            double
 #define V            __m512d
-#define VL           8
 #define MR           12
 #define TALL         24
 #define NV           2
-#define KC           TN_GEMM_KC_F64
 #define TARGET       AVX512
 #define NAME(x)      avx512_f64_##x
+#define CALLED       "avx512 f64"
 #define SPLAT(x)     _mm512_set1_pd(x)
-#define LOAD(p)      _mm512_loadu_pd(p)
-#define STORE(p, v)  _mm512_storeu_pd(p, v)
 #define FMA(a, b, c) _mm512_fmadd_pd(a, b, c)
 #define RELU(v)      _mm512_max_pd(_mm512_setzero_pd(), v)
 #define SUM(v)       _mm512_reduce_add_pd(v)
@@ -133,36 +103,21 @@ static inline AVX512_PAIRS __m512bh first_pairs(const uint16_t *p, int64_t n)
 /* The bits of a pair of bf16 stand where a float would. */
 #define T             float
 #define V             __m512
-#define VL            16
 #define MR            12
 #define TALL          24
 #define NV            2
-#define KC            TN_GEMM_KC_F32
 #define PER           2
 #define NUMBER        uint16_t
 #define TARGET        AVX512_PAIRS
 #define NAME(x)       pairs_##x
+#define CALLED        "avx512 bf16"
 #define SPLAT(x)      _mm512_set1_ps(x)
-#define LOAD(p)       _mm512_loadu_ps(p)
-#define STORE(p, v)   _mm512_storeu_ps(p, v)
 #define FMA(a, b, c)  _mm512_dpbf16_ps(c, (__m512bh)(a), (__m512bh)(b))
 #define REST(a, b, n) _mm512_dpbf16_ps(_mm512_setzero_ps(), first_pairs(a, n), first_pairs(b, n))
 #define RELU(v)       _mm512_max_ps(_mm512_setzero_ps(), v)
 #define SUM(v)        _mm512_reduce_add_ps(v)
 #include "gemm_micro.h"
 
-static const tn_gemm_kernel avx2_f32 = {
-    "avx2 f32", 4, 4, avx2_f32_NR, TN_GEMM_KC_F32, avx2_f32_A_LD, 1, avx2_f32_block, avx2_f32_dots};
-static const tn_gemm_kernel avx2_f64 = {
-    "avx2 f64", 4, 4, avx2_f64_NR, TN_GEMM_KC_F64, avx2_f64_A_LD, 1, avx2_f64_block, avx2_f64_dots};
-static const tn_gemm_kernel avx512_f32 = {
-    "avx512 f32",   12, 24, avx512_f32_NR, TN_GEMM_KC_F32, avx512_f32_A_LD, 1, avx512_f32_block,
-    avx512_f32_dots};
-static const tn_gemm_kernel avx512_f64 = {
-    "avx512 f64",   12, 24, avx512_f64_NR, TN_GEMM_KC_F64, avx512_f64_A_LD, 1, avx512_f64_block,
-    avx512_f64_dots};
-static const tn_gemm_kernel pairs = {"avx512 bf16", 12, 24,          pairs_NR,  TN_GEMM_KC_F32,
-                                     pairs_A_LD,    2,  pairs_block, pairs_dots};
 #endif
 
 const tn_gemm_kernel *tn_gemm_kernel_at(tn_dtype type, int i)
@@ -170,12 +125,12 @@ const tn_gemm_kernel *tn_gemm_kernel_at(tn_dtype type, int i)
     const tn_gemm_kernel *f32[3], *f64[3];
     int n = 0;
 #if X86
-    if (type == TN_BF16) return i == 0 && __builtin_cpu_supports("avx512bf16") ? &pairs : NULL;
-    if (__builtin_cpu_supports("avx512f")) f32[n] = &avx512_f32, f64[n++] = &avx512_f64;
+    if (type == TN_BF16) return i == 0 && __builtin_cpu_supports("avx512bf16") ? &pairs_kernel : NULL;
+    if (__builtin_cpu_supports("avx512f")) f32[n] = &avx512_f32_kernel, f64[n++] = &avx512_f64_kernel;
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        f32[n] = &avx2_f32, f64[n++] = &avx2_f64;
+        f32[n] = &avx2_f32_kernel, f64[n++] = &avx2_f64_kernel;
 #endif
-    f32[n] = &base_f32, f64[n++] = &base_f64;
+    f32[n] = &base_f32_kernel, f64[n++] = &base_f64_kernel;
     if (i < 0 || i >= n || type == TN_BF16) return NULL;
     return type == TN_F64 ? f64[i] : f32[i];
 }

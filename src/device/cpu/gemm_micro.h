@@ -1,8 +1,8 @@
 /* gemm_micro.h - the register tile, written once and included by gemm_kernel.c per instruction set and type.
  *
- * The includer defines: T (float or double), V (a vector of VL of them), MR and NV (the tile is MR rows by NV
- * vectors; one of one vector is TALL rows, if that is defined), KC (columns of an A block), TARGET (function
- * attribute), NAME(x) (mangles), and SPLAT(x), LOAD(p), STORE(p, v), FMA(a, b, c), RELU(v); where an element
+ * The includer defines: T (float or double), V (a vector of them), MR and NV (the tile is MR rows by NV
+ * vectors; one of one vector is TALL rows, if that is defined), TARGET (function attribute), NAME(x)
+ * (mangles), CALLED (the kernel's name), and SPLAT(x), FMA(a, b, c), RELU(v); where an element
  * of A and B holds several numbers, also PER, how many, NUMBER, their type, and REST(a, b, n), the products
  * of n of them, fewer than a vector's. MR is a multiple of 4; rows come in fours, what is odd goes through a
  * small tile on the stack. All loops over rows and vectors have constant bounds and unroll, so `acc` lives in
@@ -14,7 +14,16 @@
 #ifndef TALL
 #define TALL MR
 #endif
-enum { NAME(NR) = NV * VL, NAME(A_LD) = KC + TN_GEMM_A_PAD };
+#define VL (int)(sizeof(V) / sizeof(T))
+enum {
+    NAME(KC) = sizeof(T) == sizeof(float) ? TN_GEMM_KC_F32 : TN_GEMM_KC_F64,
+    NAME(NR) = NV * VL,
+    NAME(A_LD) = NAME(KC) + TN_GEMM_A_PAD
+};
+/* A vector in memory, wherever it begins. */
+typedef V NAME(there) __attribute__((aligned(1), may_alias));
+#define AT(p)       (*(NAME(there) *)(p))
+#define CONST_AT(p) (*(const NAME(there) *)(p))
 
 /* One tile of a block: its panel of B, its place in C, and what it asks memory for meanwhile: one line a step
  * of k, along `streams` streams one after the other. */
@@ -41,7 +50,7 @@ NAME(tile)(const int rows, const int nv, const int64_t a_row, const int64_t a_k,
     if (g->accumulate) {
         UNROLL(int i = 0; i < rows; i++) {
             UNROLL(int j = 0; j < nv; j++) {
-                acc[i][j] = LOAD(c + i * ldc + j * VL);
+                acc[i][j] = AT(c + i * ldc + j * VL);
                 if (nv > 1) __builtin_prefetch(c + i * ldc + NAME(NR) + j * VL, 1, 3); /* the next tile's */
             }
         }
@@ -60,7 +69,7 @@ NAME(tile)(const int rows, const int nv, const int64_t a_row, const int64_t a_k,
             if (nv > 1) __builtin_prefetch(ask, 0, 2); /* else there are as many loads as multiply-adds */
             ask += step;
             UNROLL(int j = 0; j < nv; j++) {
-                bv[j] = LOAD(b + j * VL);
+                bv[j] = CONST_AT(b + j * VL);
                 if (nv > 1) __builtin_prefetch(b + TN_GEMM_AHEAD * ldb + j * VL, 0, 3);
             }
             UNROLL(int i = 0; i < rows; i++) {
@@ -75,7 +84,7 @@ NAME(tile)(const int rows, const int nv, const int64_t a_row, const int64_t a_k,
     }
     if (g->bias) {
         UNROLL(int j = 0; j < nv; j++) {
-            V bv = LOAD(g->bias + j * VL);
+            V bv = CONST_AT(g->bias + j * VL);
             UNROLL(int i = 0; i < rows; i++) acc[i][j] = acc[i][j] + bv;
         }
     }
@@ -85,7 +94,7 @@ NAME(tile)(const int rows, const int nv, const int64_t a_row, const int64_t a_k,
         }
     }
     UNROLL(int i = 0; i < rows; i++) {
-        UNROLL(int j = 0; j < nv; j++) STORE(c + i * ldc + j * VL, acc[i][j]);
+        UNROLL(int j = 0; j < nv; j++) AT(c + i * ldc + j * VL) = acc[i][j];
     }
 }
 
@@ -164,10 +173,7 @@ static TARGET void NAME(copy)(T *d, int64_t ldd, const T *s, int64_t lds, int ro
 {
     for (int i = 0; i < rows; i++) {
         int q = 0;
-        for (; q + VL <= w; q += VL) {
-            const V v = LOAD(s + i * lds + q);
-            STORE(d + i * ldd + q, v);
-        }
+        for (; q + VL <= w; q += VL) AT(d + i * ldd + q) = CONST_AT(s + i * lds + q);
         for (; q + 4 <= w; q += 4) memcpy(d + i * ldd + q, s + i * lds + q, 4 * sizeof(T));
         if (w - q >= 2) {
             memcpy(d + i * ldd + q, s + i * lds + q, 2 * sizeof(T));
@@ -236,7 +242,7 @@ static inline __attribute__((always_inline)) TARGET T NAME(sum)(V v)
     return SUM(v);
 #else
     T lane[VL];
-    STORE(lane, v);
+    AT(lane) = v;
     for (int h = VL / 2; h; h /= 2)
         for (int l = 0; l < h; l++) lane[l] += lane[l + h];
     return lane[0];
@@ -255,9 +261,9 @@ static inline __attribute__((always_inline)) TARGET void NAME(dot)(const int row
     int64_t p = 0;
     for (; p + PER * VL <= k; p += PER * VL) {
         V bv[4];
-        UNROLL(int j = 0; j < cols; j++) bv[j] = LOAD((const void *)(b + j * ldb + p));
+        UNROLL(int j = 0; j < cols; j++) bv[j] = CONST_AT(b + j * ldb + p);
         UNROLL(int i = 0; i < rows; i++) {
-            V av = LOAD((const void *)(a + i * lda + p));
+            V av = CONST_AT(a + i * lda + p);
             UNROLL(int j = 0; j < cols; j++) acc[i][j] = FMA(av, bv[j], acc[i][j]);
         }
     }
@@ -299,21 +305,24 @@ static TARGET void NAME(dots)(const tn_gemm_dots *g)
     }
 }
 
+static const tn_gemm_kernel NAME(kernel) = {CALLED,     MR,  TALL,        NAME(NR),  NAME(KC),
+                                            NAME(A_LD), PER, NAME(block), NAME(dots)};
+
 #undef T
 #undef V
 #undef VL
 #undef MR
 #undef TALL
 #undef NV
-#undef KC
 #undef PER
 #undef NUMBER
 #undef REST
 #undef TARGET
 #undef NAME
+#undef CALLED
+#undef AT
+#undef CONST_AT
 #undef SPLAT
-#undef LOAD
-#undef STORE
 #undef FMA
 #undef RELU
 #undef SUM
