@@ -21,9 +21,9 @@ enum {
     NAME(A_LD) = NAME(KC) + TN_GEMM_A_PAD
 };
 /* A vector in memory, wherever it begins. */
-typedef V NAME(there) __attribute__((aligned(1), may_alias));
-#define AT(p)       (*(NAME(there) *)(p))
-#define CONST_AT(p) (*(const NAME(there) *)(p))
+typedef V NAME(vector) __attribute__((aligned(1), may_alias));
+#define AT(p)       (*(NAME(vector) *)(p))
+#define CONST_AT(p) (*(const NAME(vector) *)(p))
 
 /* One tile of a block: its panel of B, its place in C, and what it asks memory for meanwhile: one line a step
  * of k, along `streams` streams one after the other. */

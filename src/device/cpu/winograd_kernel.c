@@ -11,8 +11,6 @@
 #define N1 (1 / (2 * P1 * P1 * (P1 * P1 - P2 * P2)))
 #define N2 (1 / (2 * P2 * P2 * (P2 * P2 - P1 * P1)))
 
-static inline void store_f32(float *p, vec_f32 v) { memcpy(p, &v, sizeof v); }
-
 static inline vec_f32 widen_f16(const uint16_t *p)
 {
     float f[4];
@@ -22,16 +20,10 @@ static inline vec_f32 widen_f16(const uint16_t *p)
 
 static inline void narrow_f16(uint16_t *p, vec_f32 v) { tn_narrow_floats(TN_F16, &v, p, 4); }
 
-#define V  vec_f32
-#define VL 4
+#define V vec_f32
 #define TARGET
 #define NAME(x)           base_##x
 #define SPLAT(x)          ((vec_f32){(x), (x), (x), (x)})
-#define LOAD(p)           load_f32(p)
-#define STORE(p, v)       store_f32(p, v)
-#define MUL(a, b)         ((a) * (b))
-#define ADD(a, b)         ((a) + (b))
-#define SUB(a, b)         ((a) - (b))
 #define FMA(a, b, c)      ((a) * (b) + (c))
 #define RELU(v)           ((vec_f32)((vec_i32)(v) & ~((v) < (vec_f32){0, 0, 0, 0})))
 #define WIDEN_F16(p)      widen_f16(p)
@@ -45,15 +37,9 @@ static inline void narrow_f16(uint16_t *p, vec_f32 v) { tn_narrow_floats(TN_F16,
 #define AVX512 __attribute__((target(AVX512_TARGET)))
 
 #define V                 __m256
-#define VL                8
 #define TARGET            AVX2
 #define NAME(x)           avx2_##x
 #define SPLAT(x)          _mm256_set1_ps(x)
-#define LOAD(p)           _mm256_loadu_ps(p)
-#define STORE(p, v)       _mm256_storeu_ps(p, v)
-#define MUL(a, b)         _mm256_mul_ps(a, b)
-#define ADD(a, b)         _mm256_add_ps(a, b)
-#define SUB(a, b)         _mm256_sub_ps(a, b)
 #define FMA(a, b, c)      _mm256_fmadd_ps(a, b, c)
 #define RELU(v)           _mm256_max_ps(_mm256_setzero_ps(), v)
 #define WIDEN_F16(p)      _mm256_cvtph_ps(_mm_loadu_si128((const void *)(p)))
@@ -63,15 +49,9 @@ static inline void narrow_f16(uint16_t *p, vec_f32 v) { tn_narrow_floats(TN_F16,
 #include "winograd_micro.h"
 
 #define V                 __m512
-#define VL                16
 #define TARGET            AVX512
 #define NAME(x)           avx512_##x
 #define SPLAT(x)          _mm512_set1_ps(x)
-#define LOAD(p)           _mm512_loadu_ps(p)
-#define STORE(p, v)       _mm512_storeu_ps(p, v)
-#define MUL(a, b)         _mm512_mul_ps(a, b)
-#define ADD(a, b)         _mm512_add_ps(a, b)
-#define SUB(a, b)         _mm512_sub_ps(a, b)
 #define FMA(a, b, c)      _mm512_fmadd_ps(a, b, c)
 #define RELU(v)           _mm512_max_ps(_mm512_setzero_ps(), v)
 #define WIDEN_F16(p)      _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(p)))

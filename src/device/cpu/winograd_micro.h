@@ -1,19 +1,23 @@
 /* winograd_micro.h - the transforms of Winograd's convolutions F(2x2, 3x3) and F(4x4, 3x3), written once and
  * included by winograd_kernel.c per instruction set.
  *
- * The includer defines: V (a vector of VL floats), TARGET (function attribute), NAME(x) (mangles), SPLAT(x),
- * LOAD(p), STORE(p, v), MUL(a, b), ADD(a, b), SUB(a, b), FMA(a, b, c) = a b + c, RELU(v), and WIDEN_F16(p),
- * NARROW_F16(p, v), WIDEN_BF16(p), NARROW_BF16(p, v), which read and write VL numbers of 16 bits. Everything
+ * The includer defines: V (a vector of floats), TARGET (function attribute), NAME(x) (mangles), SPLAT(x),
+ * FMA(a, b, c) = a b + c, RELU(v), and WIDEN_F16(p), NARROW_F16(p, v), WIDEN_BF16(p), NARROW_BF16(p, v), which
+ * read and write as many numbers of 16 bits. Everything
  * is element by element along channels, of which there is a multiple of VL. What each function computes
  * stands in winograd_kernel.h: first along one axis, then along both. `m` is the tile's side, 2 or 4, and `d`
  * the dtype of pixels and taps: constants wherever they stand, so that all loops unroll. */
 #define INLINE static inline __attribute__((always_inline)) TARGET
+#define VL     (int)(sizeof(V) / sizeof(float))
+typedef V NAME(vector) __attribute__((aligned(1), may_alias));
+#define AT(p)       (*(NAME(vector) *)(p))
+#define CONST_AT(p) (*(const NAME(vector) *)(p))
 
 /* ---- numbers as they are stored ---- */
 
 INLINE V NAME(get)(const tn_dtype d, const void *p, int64_t i)
 {
-    if (d == TN_F32) return LOAD((const float *)p + i);
+    if (d == TN_F32) return CONST_AT((const float *)p + i);
     const uint16_t *h = (const uint16_t *)p + i;
     return d == TN_F16 ? WIDEN_F16(h) : WIDEN_BF16(h);
 }
@@ -22,7 +26,7 @@ INLINE void NAME(put)(const tn_dtype d, void *p, int64_t i, V v)
 {
     uint16_t *h = (uint16_t *)p + i;
     if (d == TN_F32)
-        STORE((float *)p + i, v);
+        AT((float *)p + i) = v;
     else if (d == TN_F16)
         NARROW_F16(h, v);
     else
@@ -42,10 +46,10 @@ INLINE void NAME(both)(float k, V t, V s, V *sum, V *difference)
 INLINE void NAME(spread_input)(const int m, const V *d, V *t)
 {
     if (m == 2) {
-        t[0] = SUB(d[0], d[2]);
-        t[1] = ADD(d[1], d[2]);
-        t[2] = SUB(d[2], d[1]);
-        t[3] = SUB(d[1], d[3]);
+        t[0] = d[0] - d[2];
+        t[1] = d[1] + d[2];
+        t[2] = d[2] - d[1];
+        t[3] = d[1] - d[3];
         return;
     }
     const V aa = SPLAT(-P1 * P1), bb = SPLAT(-P2 * P2), product = SPLAT(P1 * P1 * P2 * P2),
@@ -61,9 +65,9 @@ INLINE void NAME(spread_result)(const int m, const V *y, V *t)
 {
     t[0] = y[0];
     if (m == 2) {
-        t[1] = ADD(y[0], y[1]);
-        t[2] = SUB(y[0], y[1]);
-        t[3] = SUB(SPLAT(0), y[1]);
+        t[1] = y[0] + y[1];
+        t[2] = y[0] - y[1];
+        t[3] = SPLAT(0) - y[1];
         return;
     }
     NAME(both)(P1, FMA(SPLAT(P1 * P1), y[3], y[1]), FMA(SPLAT(P1 * P1), y[2], y[0]), &t[1], &t[2]);
@@ -75,14 +79,14 @@ INLINE void NAME(spread_result)(const int m, const V *y, V *t)
 INLINE void NAME(gather_result)(const int m, const V *u, V *y)
 {
     if (m == 2) {
-        y[0] = ADD(ADD(u[0], u[1]), u[2]);
-        y[1] = SUB(SUB(u[1], u[2]), u[3]);
+        y[0] = u[0] + u[1] + u[2];
+        y[1] = u[1] - u[2] - u[3];
         return;
     }
-    const V s1 = ADD(u[1], u[2]), d1 = SUB(u[1], u[2]), s2 = ADD(u[3], u[4]), d2 = SUB(u[3], u[4]);
-    y[0] = ADD(u[0], ADD(s1, s2));
-    y[1] = FMA(SPLAT(P2), d2, MUL(SPLAT(P1), d1));
-    y[2] = FMA(SPLAT(P2 * P2), s2, MUL(SPLAT(P1 * P1), s1));
+    const V s1 = u[1] + u[2], d1 = u[1] - u[2], s2 = u[3] + u[4], d2 = u[3] - u[4];
+    y[0] = u[0] + (s1 + s2);
+    y[1] = FMA(SPLAT(P2), d2, SPLAT(P1) * d1);
+    y[2] = FMA(SPLAT(P2 * P2), s2, SPLAT(P1 * P1) * s1);
     y[3] = FMA(SPLAT(P2 * P2 * P2), d2, FMA(SPLAT(P1 * P1 * P1), d1, u[5]));
 }
 
@@ -90,16 +94,16 @@ INLINE void NAME(gather_result)(const int m, const V *u, V *y)
 INLINE void NAME(spread_filter)(const int m, const V *g, V *t)
 {
     if (m == 2) {
-        const V half = SPLAT(0.5f), outer = MUL(half, ADD(g[0], g[2])), inner = MUL(half, g[1]);
+        const V half = SPLAT(0.5f), outer = half * (g[0] + g[2]), inner = half * g[1];
         t[0] = g[0];
-        t[1] = ADD(outer, inner);
-        t[2] = SUB(outer, inner);
+        t[1] = outer + inner;
+        t[2] = outer - inner;
         t[3] = g[2];
         return;
     }
-    t[0] = MUL(SPLAT(N0), g[0]);
-    NAME(both)(P1 * N1, g[1], MUL(SPLAT(N1), FMA(SPLAT(P1 * P1), g[2], g[0])), &t[1], &t[2]);
-    NAME(both)(P2 * N2, g[1], MUL(SPLAT(N2), FMA(SPLAT(P2 * P2), g[2], g[0])), &t[3], &t[4]);
+    t[0] = SPLAT(N0) * g[0];
+    NAME(both)(P1 * N1, g[1], SPLAT(N1) * FMA(SPLAT(P1 * P1), g[2], g[0]), &t[1], &t[2]);
+    NAME(both)(P2 * N2, g[1], SPLAT(N2) * FMA(SPLAT(P2 * P2), g[2], g[0]), &t[3], &t[4]);
     t[5] = g[2];
 }
 
@@ -107,15 +111,15 @@ INLINE void NAME(spread_filter)(const int m, const V *g, V *t)
 INLINE void NAME(gather_filter)(const int m, const V *u, V *g)
 {
     if (m == 2) {
-        const V half = SPLAT(0.5f), outer = MUL(half, ADD(u[1], u[2]));
-        g[0] = ADD(u[0], outer);
-        g[1] = MUL(half, SUB(u[1], u[2]));
-        g[2] = ADD(outer, u[3]);
+        const V half = SPLAT(0.5f), outer = half * (u[1] + u[2]);
+        g[0] = u[0] + outer;
+        g[1] = half * (u[1] - u[2]);
+        g[2] = outer + u[3];
         return;
     }
-    const V s1 = MUL(SPLAT(N1), ADD(u[1], u[2])), s2 = MUL(SPLAT(N2), ADD(u[3], u[4]));
-    g[0] = FMA(SPLAT(N0), u[0], ADD(s1, s2));
-    g[1] = FMA(SPLAT(P2 * N2), SUB(u[3], u[4]), MUL(SPLAT(P1 * N1), SUB(u[1], u[2])));
+    const V s1 = SPLAT(N1) * (u[1] + u[2]), s2 = SPLAT(N2) * (u[3] + u[4]);
+    g[0] = FMA(SPLAT(N0), u[0], s1 + s2);
+    g[1] = FMA(SPLAT(P2 * N2), u[3] - u[4], SPLAT(P1 * N1) * (u[1] - u[2]));
     g[2] = FMA(SPLAT(P2 * P2), s2, FMA(SPLAT(P1 * P1), s1, u[5]));
 }
 
@@ -134,7 +138,7 @@ INLINE void NAME(input)(const int m, const tn_dtype d, const void *const *pixel,
         }
         UNROLL(int i = 0; i < span; i++) {
             NAME(spread_input)(m, t[i], u);
-            UNROLL(int j = 0; j < span; j++) STORE(v + at[span * i + j] + c, u[j]);
+            UNROLL(int j = 0; j < span; j++) AT(v + at[span * i + j] + c) = u[j];
         }
     }
 }
@@ -152,7 +156,7 @@ INLINE void NAME(gradient)(const int m, const tn_dtype d, const void *const *pix
         }
         UNROLL(int i = 0; i < span; i++) {
             NAME(spread_result)(m, t[i], u);
-            UNROLL(int j = 0; j < span; j++) STORE(z + (span * i + j) * step + c, u[j]);
+            UNROLL(int j = 0; j < span; j++) AT(z + (span * i + j) * step + c) = u[j];
         }
     }
 }
@@ -164,7 +168,7 @@ INLINE void NAME(output)(const int m, const tn_dtype d, const float *p, int64_t 
     for (int64_t c = 0; c < n; c += VL) {
         V t[4][6], u[6], y[4];
         UNROLL(int j = 0; j < span; j++) {
-            UNROLL(int i = 0; i < span; i++) u[i] = LOAD(p + (span * i + j) * step + c);
+            UNROLL(int i = 0; i < span; i++) u[i] = CONST_AT(p + (span * i + j) * step + c);
             NAME(gather_result)(m, u, y);
             UNROLL(int i = 0; i < m; i++) t[i][j] = y[i];
         }
@@ -172,7 +176,7 @@ INLINE void NAME(output)(const int m, const tn_dtype d, const float *p, int64_t 
         UNROLL(int i = 0; i < m; i++) {
             NAME(gather_result)(m, t[i], y);
             UNROLL(int j = 0; j < m; j++) {
-                const V sum = ADD(y[j], b);
+                const V sum = y[j] + b;
                 NAME(put)(d, pixel[m * i + j], c, relu ? RELU(sum) : sum);
             }
         }
@@ -192,7 +196,7 @@ INLINE void NAME(filter)(const int m, const tn_dtype d, const void *const *tap, 
         }
         UNROLL(int i = 0; i < span; i++) {
             NAME(spread_filter)(m, t[i], w);
-            UNROLL(int j = 0; j < span; j++) STORE(u + (span * i + j) * step + c, w[j]);
+            UNROLL(int j = 0; j < span; j++) AT(u + (span * i + j) * step + c) = w[j];
         }
     }
 }
@@ -204,7 +208,7 @@ INLINE void NAME(filter_gradient)(const int m, const tn_dtype d, const float *p,
     for (int64_t c = 0; c < n; c += VL) {
         V t[3][6], u[6], g[3];
         UNROLL(int j = 0; j < span; j++) {
-            UNROLL(int i = 0; i < span; i++) u[i] = LOAD(p + (span * i + j) * step + c);
+            UNROLL(int i = 0; i < span; i++) u[i] = CONST_AT(p + (span * i + j) * step + c);
             NAME(gather_filter)(m, u, g);
             UNROLL(int i = 0; i < 3; i++) t[i][j] = g[i];
         }
@@ -217,7 +221,7 @@ INLINE void NAME(filter_gradient)(const int m, const tn_dtype d, const float *p,
 
 static TARGET void NAME(add)(float *sum, const float *more, int64_t n)
 {
-    for (int64_t c = 0; c < n; c += VL) STORE(sum + c, ADD(LOAD(sum + c), LOAD(more + c)));
+    for (int64_t c = 0; c < n; c += VL) AT(sum + c) += CONST_AT(more + c);
 }
 
 /* ---- for each tile and dtype ---- */
@@ -266,14 +270,11 @@ static const tn_winograd_kernel NAME(kernels)[] = {KERNEL(2, f32, TN_F32),   KER
 #undef INLINE
 #undef V
 #undef VL
+#undef AT
+#undef CONST_AT
 #undef TARGET
 #undef NAME
 #undef SPLAT
-#undef LOAD
-#undef STORE
-#undef MUL
-#undef ADD
-#undef SUB
 #undef FMA
 #undef RELU
 #undef WIDEN_F16
