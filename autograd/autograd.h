@@ -7,8 +7,7 @@
  *
  * Read first: tn_walk in walk.c, then the table of ops.def, whose backward columns are expanded in rules.c.
  */
-#ifndef TN_AUTOGRAD_H
-#define TN_AUTOGRAD_H
+#pragma once
 
 #include "../src/core/build.h"
 
@@ -33,5 +32,3 @@ tn_tensor *tn_read_again(tn_graph *g, tn_tensor *n);
 /* rules.c: gradients of n's inputs that require one, from g, the gradient of n. gin[i] stays NULL where there
  * is none. False on error, which is reported. */
 bool tn_backward_of(tn_tensor *n, tn_tensor *g, tn_tensor **gin);
-
-#endif

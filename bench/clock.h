@@ -1,6 +1,5 @@
 /* clock.h - what every benchmark needs: milliseconds, and the middle of many. */
-#ifndef CLOCK_H
-#define CLOCK_H
+#pragma once
 
 #include <stdlib.h>
 #include <time.h>
@@ -26,5 +25,3 @@ static inline double middle(double *values, int n)
     qsort(values, (size_t)n, sizeof *values, ascending);
     return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
-
-#endif

@@ -5,8 +5,7 @@
  * over the data, and in each an args_next batch. Exit status of an example: 0 done, 1 failed (one line on
  * stderr says what and where), 2 usage, 130 ended by Ctrl-C, with what --save and
  * --report ask for written. */
-#ifndef ARGS_H
-#define ARGS_H
+#pragma once
 
 #include <errno.h>
 #include <math.h>
@@ -298,5 +297,3 @@ static inline int args_finish(struct args *a, tn_session *s)
     tn_close(s);
     return interrupted() ? 130 : failed;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* files.h - names of files, looked at before an hour of training and not after it. */
-#ifndef FILES_H
-#define FILES_H
+#pragma once
 
 #include <errno.h>
 #include <limits.h>
@@ -40,5 +39,3 @@ static inline bool can_be_written(const char *path, const char **why)
     remove(beside);
     return true;
 }
-
-#endif

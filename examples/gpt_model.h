@@ -1,8 +1,7 @@
 /* gpt_model.h - the model of gpt.c, which bench/fused_vs_eager measures too: tokens and positions are
  * embedded; blocks of causal attention and an MLP; layer norm; the output weights are the embedding's. No
  * biases, weights drawn as GPT-2's. */
-#ifndef GPT_MODEL_H
-#define GPT_MODEL_H
+#pragma once
 
 #include <math.h>
 
@@ -88,5 +87,3 @@ static inline tn_tensor *gpt_update(const struct gpt *m, tn_optim *opt, tn_tenso
     tn_optim_step(opt);
     return loss;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* interrupt.h - Ctrl-C: the first ends a run after the step it is in, as if it had been that long, or before
  * the first one, the second at once. A program that was started with the signal ignored, as nohup does, goes
  * on ignoring it. */
-#ifndef INTERRUPT_H
-#define INTERRUPT_H
+#pragma once
 
 #include <signal.h>
 #include <stdbool.h>
@@ -23,5 +22,3 @@ static inline void interrupt_watch(void)
 }
 
 static inline bool interrupted(void) { return interrupt_seen != 0; }
-
-#endif

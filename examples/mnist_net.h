@@ -1,8 +1,7 @@
 /* mnist_net.h - the network of mnist_cnn.c, which bench/fused_vs_eager measures too: conv 32 - batch norm -
  * relu
  * - conv 64 - batch norm - relu - max pool - linear 128 - relu - linear 10. */
-#ifndef MNIST_NET_H
-#define MNIST_NET_H
+#pragma once
 
 #include <tensor_nn.h>
 
@@ -32,5 +31,3 @@ static inline tn_tensor *net_forward(const struct net *net, tn_tensor *x)
     h = tn_flatten(tn_max_pool2d(h, 2, .stride = 2), 1);
     return tn_linear_forward(net->fc2, tn_relu(tn_linear_forward(net->fc1, h)));
 }
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Each folder's header says what it takes and gives. Arrows go one way: text and group know loops, loops know
  * graph, and only plan.c knows them all. */
-#ifndef TN_FUSER_H
-#define TN_FUSER_H
+#pragma once
 
 #include "group/group.h"
 #include "loops/tile.h"
@@ -35,5 +34,3 @@ int fu_shorten_lives(fu_ctx *c, int *order, int n);
 
 /* ---- verify_steps.c ---- */
 int fu_verify_steps(fu_ctx *c); /* as fu_verify_graph */
-
-#endif

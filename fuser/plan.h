@@ -10,8 +10,7 @@
  *
  * Read first: tn_plan_build in plan.c, which runs the passes in order: simplify, group, schedule, emit.
  */
-#ifndef TN_PLAN_H
-#define TN_PLAN_H
+#pragma once
 
 #include "../src/core/graph.h"
 #include "../src/device/device.h"
@@ -237,5 +236,3 @@ int tn_plan_verify_memory(const tn_plan *p, tn_errbuf *err);
 /* Returns true where the plan may run for these leaves, which are of a segment with the same record as the
  * plan. */
 bool tn_plan_serves(const tn_plan *p, tn_tensor *const *leaf);
-
-#endif

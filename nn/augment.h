@@ -1,6 +1,5 @@
 /* augment.h - what a loader's .augment does to an image on its way into a batch. */
-#ifndef TN_NN_AUGMENT_H
-#define TN_NN_AUGMENT_H
+#pragma once
 
 #include "nn.h"
 
@@ -22,5 +21,3 @@ bool tn_nn_follows(const tn_dataset *d, int i); /* whether array i is such a map
 /* The box {y0, x0, y1, x1} that .crop draws of an image. */
 void tn_nn_crop_box(const nn_draw *draw, int64_t k, int64_t h, int64_t w, double box[4]);
 double tn_nn_share(const nn_draw *draw, int64_t k); /* of item k where it is mixed with another */
-
-#endif

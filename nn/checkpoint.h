@@ -1,6 +1,5 @@
 /* checkpoint.h - what saving and loading share: the list of everything that makes up a training run. */
-#ifndef TN_CHECKPOINT_H
-#define TN_CHECKPOINT_H
+#pragma once
 
 #include "optim.h"
 
@@ -36,5 +35,3 @@ nn_orders tn_nn_orders_of(const nn_state *st, const nn_items *l, bool found);
 int tn_nn_check_told(tn_session *s, const char *op, const char *path, const nn_orders *o);
 int tn_nn_item_shape(const nn_item *i, int64_t *shape); /* returns ndim */
 tn_dtype tn_nn_item_dtype(const nn_item *i);
-
-#endif

@@ -3,8 +3,7 @@
  * A constructor tn_NAME_new checks its arguments (tn_nn_check), fills its public struct (tn_nn_own), and
  * lists the parts that tn_nn_make is to make; tn_NAME_forward applies them. Both have an _at form, by
  * TN_PLACED and NN_FORWARD. Read tn_linear_new in layers.c for the pattern. */
-#ifndef TN_LAYERS_H
-#define TN_LAYERS_H
+#pragma once
 
 #include "nn.h"
 
@@ -55,5 +54,3 @@ static inline tn_session *tn_nn_session(const tn_tensor *part, const tn_tensor *
 #define NN_FORWARD(name, type, layer, x, part)                                                               \
     TN_DEFINE(tn_tensor *, name, tn_nn_session(layer ? layer->part : NULL, x), (layer, x), type *layer,      \
               tn_tensor *x)
-
-#endif

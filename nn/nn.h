@@ -4,8 +4,7 @@
  *              and what checkpoints have to go through (optimizers, data sets).
  *   nn_why     why a file cannot be used, from readers that know no session, so that they can be tested and
  *              fuzzed without one. */
-#ifndef TN_NN_H
-#define TN_NN_H
+#pragma once
 
 #include "../include/tensor_extend.h"
 #include "../include/tensor_nn.h"
@@ -343,5 +342,3 @@ void tn_nn_progress_value(nn_progress *p, int k, double value);
 void tn_nn_progress_end(nn_progress *p, bool failed);
 /* One line of it, without the end of line: exposed for the tests. */
 void tn_nn_progress_line(const nn_progress *p, double now, char *out, size_t size);
-
-#endif

@@ -2,8 +2,7 @@
  * its plan has.
  *
  * Read first: struct at, then attend. */
-#ifndef TESTS_ATTENTION_RIG_H
-#define TESTS_ATTENTION_RIG_H
+#pragma once
 
 #include "tests/check.h"
 
@@ -155,5 +154,3 @@ static tn_session *open_session(tn_mode mode, int threads)
     assert_non_null(s);
     return s;
 }
-
-#endif

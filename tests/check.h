@@ -9,8 +9,7 @@
  *   bench     the sessions       verdict  what the comparison of two results found
  *
  * Read first: check_program. */
-#ifndef TESTS_CHECK_H
-#define TESTS_CHECK_H
+#pragma once
 
 #include "src/core/convert.h"
 #include "src/device/ref/ref.h"
@@ -446,5 +445,3 @@ static inline tn_tensor *sorted_values(tn_tensor *x, int axis, bool descending)
     tn_sort(x, axis, descending, &values, &indices);
     return values;
 }
-
-#endif

@@ -2,8 +2,7 @@
  * two, with gradients that are summed.
  *
  * Read first: struct run and go_on. */
-#ifndef TESTS_CHECKPOINT_RIG_H
-#define TESTS_CHECKPOINT_RIG_H
+#pragma once
 
 #include "tests/folder.h"
 #include "tests/golden.h"
@@ -84,5 +83,3 @@ static inline void go_on(run *r, int n, double *loss)
         done++;
     }
 }
-
-#endif

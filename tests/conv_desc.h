@@ -1,8 +1,7 @@
 /* conv_desc.h - convolutions and products that tests, tables and benchmarks begin with: square images, a square window
  * of odd size, padded so that the result is as large as the image. Pointers, and what differs, are the
  * caller's. */
-#ifndef TESTS_CONV_DESC_H
-#define TESTS_CONV_DESC_H
+#pragma once
 
 #include "src/device/device.h"
 
@@ -49,5 +48,3 @@ static inline tn_gemm gemm_desc(tn_dtype dtype, int64_t m, int64_t n, int64_t k)
     g.a_col = g.b_col = 1;
     return g;
 }
-
-#endif

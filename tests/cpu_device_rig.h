@@ -1,8 +1,7 @@
 /* cpu_device_rig.h - a CPU device whose kernel cache is a folder of the test, and the smallest kernel.
  *
  * Read first: run_text. */
-#ifndef TESTS_CPU_DEVICE_RIG_H
-#define TESTS_CPU_DEVICE_RIG_H
+#pragma once
 
 #include "tests/test.h"
 #include "folder.h"
@@ -50,5 +49,3 @@ static inline float run_text(tn_device *d, const char *entry, const char *text)
     }
     return result(d, k);
 }
-
-#endif

@@ -2,8 +2,7 @@
  * count giving the same bits.
  *
  * Read first: same_bits. */
-#ifndef TESTS_CPU_LIB_RIG_H
-#define TESTS_CPU_LIB_RIG_H
+#pragma once
 
 #include "tests/test.h"
 
@@ -97,5 +96,3 @@ static inline void same_bits(call_fn *call, judge_fn *judge, void *user, void *o
     tn_cpu_lib_close(lib);
     free(first);
 }
-
-#endif

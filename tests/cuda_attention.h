@@ -10,8 +10,7 @@
  * side, would be all of their bounds.
  *
  * Read first: struct config, then attend. */
-#ifndef TESTS_CUDA_ATTENTION_H
-#define TESTS_CUDA_ATTENTION_H
+#pragma once
 
 #include "cuda_rig.h"
 
@@ -462,5 +461,3 @@ static bool compare(const config *c, const char *what, const result *r, const op
              sqrt(wide / all));
     return false;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* cuda_attention_cases.h - the problems for the attention kernels on tensor cores: a family for each kernel
  * that is tried, with the extents, layouts and masks it is tried on. Read first: problems. */
-#ifndef TESTS_CUDA_ATTENTION_CASES_H
-#define TESTS_CUDA_ATTENTION_CASES_H
+#pragma once
 
 #include "cuda_attention.h"
 
@@ -139,5 +138,3 @@ static int problems(config *out, int room)
         }
     return n;
 }
-
-#endif

@@ -8,8 +8,7 @@
  *
  * Read first: struct test_case, then run_cases.
  */
-#ifndef TESTS_CUDA_CONV_H
-#define TESTS_CUDA_CONV_H
+#pragma once
 
 #include "cuda_rig.h"
 
@@ -533,5 +532,3 @@ static inline char *with_fault(const char *text, const char *from, const char *t
     sprintf(changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
     return changed;
 }
-
-#endif

@@ -2,8 +2,7 @@
  * driver, NVRTC and cuBLASLt, a log that is kept, and kernels cached in a folder of the test's own.
  *
  * Read first: rig_open. */
-#ifndef TESTS_CUDA_RIG_H
-#define TESTS_CUDA_RIG_H
+#pragma once
 
 #include "src/device/cuda/internal.h"
 #include "tests/cusim/cusim.h"
@@ -80,5 +79,3 @@ static inline void device_close(tn_device *d)
     assert_int_equal(counters().live, 0);
     assert_int_equal(counters().bytes_now, 0);
 }
-
-#endif

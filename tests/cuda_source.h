@@ -1,8 +1,7 @@
 /* cuda_source.h - CUDA text as the device compiles it, behind the prelude, and what NVRTC makes of it.
  *
  * Read first: cuda_fits. */
-#ifndef TESTS_CUDA_SOURCE_H
-#define TESTS_CUDA_SOURCE_H
+#pragma once
 
 #include "src/device/embed.h"
 #include "tests/nvrtc.h"
@@ -30,5 +29,3 @@ static inline bool cuda_fits(const nvrtc *n, const char *text, const char *arch,
     *said = nvrtc_read(*log);
     return !status && !said->warned && !said->spilling && said->kernels > 0;
 }
-
-#endif

@@ -2,8 +2,7 @@
  * compile, many kernels at a time, for two generations of GPUs. What does not compile or spills is counted.
  *
  * Read first: open_sessions, then compile_batch. */
-#ifndef TESTS_CUDA_TEXT_H
-#define TESTS_CUDA_TEXT_H
+#pragma once
 
 #include "check.h"
 
@@ -173,5 +172,3 @@ static void check(void)
         fail_msg("%d batches not compiled, %d kernels spill; first: %s", Seen.failed, Seen.spilled,
                  Seen.what);
 }
-
-#endif

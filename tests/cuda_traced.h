@@ -2,8 +2,7 @@
  * gradients there and here, one after the other, and how far they may be apart.
  *
  * Read first: struct traced, struct tiled, then compare. */
-#ifndef TESTS_CUDA_TRACED_H
-#define TESTS_CUDA_TRACED_H
+#pragma once
 
 #include "cuda_rig.h"
 
@@ -176,5 +175,3 @@ static inline void compare(const tiled *c)
     free(cuda);
     free(cpu);
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A mistake must name the operator, the shapes or values at fault and the caller's file and line. Read first:
  * the macro `fails`. */
-#ifndef TN_ERRORS_RIG_H
-#define TN_ERRORS_RIG_H
+#pragma once
 
 #include "check.h"
 #include "rig.h"
@@ -68,5 +67,3 @@ static inline void expect_error(const tn_tensor *got, int status, const char *op
 }
 
 #define fails(status, op, words, call) expect_error(call, status, op, words, __LINE__)
-
-#endif

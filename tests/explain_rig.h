@@ -1,7 +1,6 @@
 /* explain_rig.h - a session whose log is kept, a small model to train in it, and what is told about the step.
  * Read first: train. Its lines stand in this file, and the texts name them so. */
-#ifndef TN_EXPLAIN_RIG_H
-#define TN_EXPLAIN_RIG_H
+#pragma once
 
 #include "tests/test.h"
 #include "tests/rig.h"
@@ -76,5 +75,3 @@ static inline void has(const char *text, const char *part)
 {
     if (!strstr(text, part)) fail_msg("no '%s' in\n%s", part, text);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* export_cuda_rig.h - what the tests of exported .cu files share: the simulator's compiler and runtime, and a
  * file that was written to the run's folder, compiled as a whole, opened and initialised. Read first: build.
  */
-#ifndef TESTS_EXPORT_CUDA_RIG_H
-#define TESTS_EXPORT_CUDA_RIG_H
+#pragma once
 
 #include "tests/cuda_rig.h"
 #include "tests/folder.h"
@@ -189,5 +188,3 @@ static inline nvrtc_said nvcc_says(const char *arch)
     free(text);
     return its;
 }
-
-#endif

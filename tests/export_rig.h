@@ -1,7 +1,6 @@
 /* export_rig.h - what the tests of exported files share: commands in the run's folder, and a file that was
  * written there, model.c, compiled, loaded and called. Read first: load. */
-#ifndef TESTS_EXPORT_RIG_H
-#define TESTS_EXPORT_RIG_H
+#pragma once
 
 #include <dlfcn.h>
 
@@ -150,5 +149,3 @@ static inline void needs_nothing(void)
             run("echo 'extern \"C\" {\n#include \"model.h\"\n}' >h.cc && c++ -Wall -Werror -c h.cc -o h.o"),
             0);
 }
-
-#endif

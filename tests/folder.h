@@ -1,8 +1,7 @@
 /* folder.h - a folder of the test run's own, and folders within it for single tests.
  *
  * make_base and drop_base are the set-up and clean-up of a cmocka group. Read first: fresh_dir. */
-#ifndef TESTS_FOLDER_H
-#define TESTS_FOLDER_H
+#pragma once
 
 #include <dirent.h>
 #include <ftw.h>
@@ -112,5 +111,3 @@ static inline int count_files(const char *dir, const char *ending)
     if (d) closedir(d);
     return n;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* fuser_graphs.h - short names for the nodes that the tests of the fuser build their graphs from. */
-#ifndef TN_FUSER_GRAPHS_H
-#define TN_FUSER_GRAPHS_H
+#pragma once
 
 #include "fuser_rig.h"
 
@@ -28,5 +27,3 @@ static inline tn_tensor *softmax(tn_graph *g, tn_tensor *x, int axis)
     tn_tensor *e = op1(TN_OP_exp, op2(TN_OP_sub, x, back(m, x)));
     return op2(TN_OP_div, e, back(tn_mk_reduce(TN_OP_reduce_sum, e, 1u << axis), x));
 }
-
-#endif

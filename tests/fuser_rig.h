@@ -2,8 +2,7 @@
  * and compares. A test gives a function that builds nodes from leaves; the rig makes the leaves
  * (deterministic numbers), calls it once per device, runs all roots as one segment and checks values and
  * kernel count. Read first: rig_check. */
-#ifndef TN_FUSER_RIG_H
-#define TN_FUSER_RIG_H
+#pragma once
 
 #include "tests/test.h"
 #include "src/core/convert.h"
@@ -180,5 +179,3 @@ static inline tn_plan *rig_plan(tn_session *s, const rig_case *c)
     tn_step_end(s);
     return p;
 }
-
-#endif

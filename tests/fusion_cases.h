@@ -2,8 +2,7 @@
  * sizes that matter, and any case of op_cases.h with its gradient, dense or strided, in any floating dtype.
  *
  * Read first: record, then the rows FUSION(..). */
-#ifndef TESTS_FUSION_CASES_H
-#define TESTS_FUSION_CASES_H
+#pragma once
 
 #include "op_cases.h"
 
@@ -164,5 +163,3 @@ FUSION(column_sums, return tn_sum(tn_exp(input(4096, 96)), TN_AXES(0), false);)
 FUSION(both_ends, return tn_sum(tn_exp(input(64, 32, 50)), TN_AXES(0, 2), false);)
 FUSION(far_argmax, tn_tensor *x = input(300, 70, 5);
        return tn_mul(x, tn_cast(tn_argmax(x, 1, true), TN_F32));)
-
-#endif

@@ -2,8 +2,7 @@
  * inputs with or without gradients, results, and the bounds on kernels and on values written.
  *
  * Read first: struct traced, then expect. */
-#ifndef TESTS_FUSION_RIG_H
-#define TESTS_FUSION_RIG_H
+#pragma once
 
 #include "tests/rig.h"
 
@@ -118,5 +117,3 @@ static inline void take_gradients(traced *t, tn_tensor *loss)
     if (tn_grad(loss, t->n_wrt, t->wrt, grad)) fail_msg("%s", tn_error_text(t->s));
     for (int i = 0; i < t->n_wrt; i++) assert_non_null(grad[i]);
 }
-
-#endif

@@ -3,8 +3,7 @@
  * A golden file holds float64 results of PyTorch (tests/golden/make_golden.py). An element is close where its
  * error is at most `tolerance` times its own size plus the root mean square of its tensor plus 0.01;
  * infinities and NaN must be where they are. Read golden_close first. */
-#ifndef TESTS_GOLDEN_H
-#define TESTS_GOLDEN_H
+#pragma once
 
 #include "nn/optim.h"
 #include "src/core/convert.h"
@@ -139,5 +138,3 @@ static inline void golden_close(const char *where, const char *what, tn_tensor *
     free(v);
     free(w);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* gpu_target.h - the GPU that kernels are planned for where there is none: an H100, of which the reference
  * profile is, or, with the compute capability 80, one of the generation before with as many multiprocessors.
  */
-#ifndef TESTS_GPU_TARGET_H
-#define TESTS_GPU_TARGET_H
+#pragma once
 
 #include "src/device/device.h"
 
@@ -21,5 +20,3 @@ static inline tn_target gpu_target(int capability)
                        .shared_most = newer ? 227 << 10 : 163 << 10,
                        .wgmma = newer};
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* half_cases.h - random cases of operators on f16 and bf16: which operators, of what shapes, on what values.
  *
  * Start with draw_case. */
-#ifndef TESTS_HALF_CASES_H
-#define TESTS_HALF_CASES_H
+#pragma once
 
 #include "check.h"
 
@@ -243,5 +242,3 @@ static void free_case(half_case *c)
     for (int i = 0; i <= MAX_IN; i++) free(c->v[i]);
     free(c->label);
 }
-
-#endif

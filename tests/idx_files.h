@@ -1,8 +1,7 @@
 /* idx_files.h - IDX files of 7 images of 3 x 5 with labels, in the test run's folder.
  *
  * Read first: good_files. */
-#ifndef TESTS_IDX_FILES_H
-#define TESTS_IDX_FILES_H
+#pragma once
 
 #include "../nn/nn.h"
 #include "../src/core/alloc.h"
@@ -39,5 +38,3 @@ static inline void good_files(void)
     put("train-images-idx3-ubyte", file, idx_images(file));
     put("train-labels-idx1-ubyte", file, idx_labels(file));
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* needs.h - tests of what a library does for us are skipped where the build has not taken it. After cmocka.h.
  */
-#ifndef TESTS_NEEDS_H
-#define TESTS_NEEDS_H
+#pragma once
 
 /* What reads .safetensors files. */
 static inline void needs_cjson(void)
@@ -11,5 +10,3 @@ static inline void needs_cjson(void)
     skip();
 #endif
 }
-
-#endif

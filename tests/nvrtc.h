@@ -1,7 +1,6 @@
 /* nvrtc.h - NVRTC for tests: opened at run time, so that they build and run without it. It compiles for GPUs
  * that are not there. Read first: nvrtc_open, then nvrtc_compile and nvrtc_read. */
-#ifndef TESTS_NVRTC_H
-#define TESTS_NVRTC_H
+#pragma once
 
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -100,5 +99,3 @@ static inline nvrtc_said nvrtc_read(const char *log)
     }
     return out;
 }
-
-#endif

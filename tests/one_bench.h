@@ -1,6 +1,5 @@
 /* one_bench.h - the sessions that all tests of a program compare: RUN_TESTS(open_bench, close_bench). */
-#ifndef TESTS_ONE_BENCH_H
-#define TESTS_ONE_BENCH_H
+#pragma once
 
 #include "tests/check.h"
 
@@ -19,5 +18,3 @@ static int close_bench(void **state)
     bench_close(&B);
     return 0;
 }
-
-#endif

@@ -4,8 +4,7 @@
  * values are drawn from, shape. The elementwise rows are not listed here; test_ops.c takes them from ops.def.
  * Read first: the rows OP(..).
  */
-#ifndef TESTS_OP_CASES_H
-#define TESTS_OP_CASES_H
+#pragma once
 
 #include "check.h"
 
@@ -369,5 +368,3 @@ OP("randn", NO_GRADIENT | NO_STRIDES, tn_randn(s, TN_F32, TN_SHAPE(5, 7)), N)
 OP("randint", NO_GRADIENT | NO_STRIDES, tn_randint(s, -3, 9, TN_I32, TN_SHAPE(4, 5)), N)
 OP("rand/chain", NO_GRADIENT | NO_STRIDES,
    tn_sub(tn_rand(s, TN_F32, TN_SHAPE(9)), tn_rand(s, TN_F32, TN_SHAPE(9))), N)
-
-#endif

@@ -1,6 +1,5 @@
 /* op_rows.h - each elementwise row as a case_fn, row_NAME. */
-#ifndef TESTS_OP_ROWS_H
-#define TESTS_OP_ROWS_H
+#pragma once
 
 #include "tests/op_cases.h"
 
@@ -23,5 +22,3 @@
         return tn_##name(x[0], x[1], x[2]);                                                                  \
     }
 #include "src/core/ops.def"
-
-#endif

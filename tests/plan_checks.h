@@ -2,8 +2,7 @@
  *
  * A test records a few operators, looks, and asserts on kernels, values and reasons; the step goes on waiting
  * and may then be run. Read first: look. */
-#ifndef TN_PLAN_CHECKS_H
-#define TN_PLAN_CHECKS_H
+#pragma once
 
 #include "tests/test.h"
 #include "src/runtime/flush.h"
@@ -94,5 +93,3 @@ static inline const tn_step *step_named(const seen *v, const char *begins)
         if (!strncmp(v->plan->step[i].name, begins, strlen(begins))) return &v->plan->step[i];
     return NULL;
 }
-
-#endif

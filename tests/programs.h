@@ -5,8 +5,7 @@
  * checked against arithmetic done by hand as well as against its other three runs.
  *
  * Read first: run_everywhere. */
-#ifndef TESTS_PROGRAMS_H
-#define TESTS_PROGRAMS_H
+#pragma once
 
 #include "tests/rig.h"
 
@@ -168,5 +167,3 @@ static inline void open_classes(run *r)
     r->held[Y] = tn_from(r->s, Labels, TN_I32, TN_SHAPE(4));
     r->opt[0] = tn_sgd(r->s, tn_all_params(r->s), .lr = 0.5);
 }
-
-#endif

@@ -6,8 +6,7 @@
  *   family    a group of operators that are drawn alike; what each does is the expression in its row
  *
  * Read first: struct node, then draw_program. */
-#ifndef TESTS_RANDOM_GRAPHS_H
-#define TESTS_RANDOM_GRAPHS_H
+#pragma once
 
 #include <tensor_export.h>
 
@@ -544,5 +543,3 @@ static inline int exported_step(const program *p, tn_session *s, bool name_them,
     tn_step_end(s);
     return n;
 }
-
-#endif

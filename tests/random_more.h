@@ -1,7 +1,6 @@
 /* random_more.h - how operators of random graphs are drawn whose operands stand beside each other, are
  * halved, sampled or go step by step. Read first: draw_beside. */
-#ifndef TESTS_RANDOM_MORE_H
-#define TESTS_RANDOM_MORE_H
+#pragma once
 
 #include "random_graphs.h"
 
@@ -119,5 +118,3 @@ static bool draw_recurrent(program *p, rng *r, node *n, int gates)
     n->mag = (double)t + 1;
     return n->in[0] >= 0 && n->in[1] >= 0;
 }
-
-#endif

@@ -12,8 +12,7 @@
  * nothing, so that any line can be struck out when a program is shrunk.
  *
  * Read first: struct instr, then run_body. */
-#ifndef TESTS_RANDOM_PROGRAMS_H
-#define TESTS_RANDOM_PROGRAMS_H
+#pragma once
 
 #define MAX_OUT 160
 #include "check.h"
@@ -546,5 +545,3 @@ static void print_rprogram(const rprogram *p, FILE *f)
                                : "");
     }
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* random_shapes.h - the families of random_graphs.h whose results have shapes of their own: views, joins,
  * products, attention, images, indexing. Included there. */
-#ifndef TESTS_RANDOM_SHAPES_H
-#define TESTS_RANDOM_SHAPES_H
+#pragma once
 
 /* -- views -- */
 
@@ -252,5 +251,3 @@ static bool draw_index(program *p, rng *r, node *n, int which)
     }
     return n->in[1] >= 0 && (which != SCATTER_ADD || n->in[2] >= 0);
 }
-
-#endif

@@ -5,8 +5,7 @@
  *   run      a recipe in a session
  *
  * Read first: step. */
-#ifndef TESTS_RANDOM_TRAINING_H
-#define TESTS_RANDOM_TRAINING_H
+#pragma once
 
 #define MAX_OUT 240
 #include "check.h"
@@ -340,5 +339,3 @@ static void step(run *r, int fault)
     tn_step_end(s);
     if (frozen) tn_requires_grad(frozen, true);
 }
-
-#endif

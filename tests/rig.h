@@ -5,8 +5,7 @@
  *   failed(s, status, ..)    an error stands, names the words and is cleared
  *
  * Read first: the table Ways. */
-#ifndef TESTS_RIG_H
-#define TESTS_RIG_H
+#pragma once
 
 #include "include/tensor_nn.h"
 #include "tests/subject.h"
@@ -86,5 +85,3 @@ static inline tn_stats stats_of(const tn_session *s)
     assert_int_equal(tn_get_stats(s, &v), TN_OK);
     return v;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* said.h - what the library says in its log, kept for a test to look at, and what it prints, as a text.
  *
  * Read first: hear. */
-#ifndef TESTS_SAID_H
-#define TESTS_SAID_H
+#pragma once
 
 #include <tensor.h>
 
@@ -36,5 +35,3 @@ static inline void forget(void)
     char *text = NULL;                                                                                       \
     size_t text##_bytes = 0;                                                                                 \
     for (FILE *f = open_memstream(&text, &text##_bytes); f; f = (fclose(f), NULL))
-
-#endif

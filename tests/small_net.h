@@ -2,8 +2,7 @@
  * has a convolution, batch norm, dropout, linear, cross-entropy and AdamW. A run is a few of its steps in a
  * session of its own; two runs of the same options must read the same losses, bit for bit. Read first: train.
  */
-#ifndef TESTS_SMALL_NET_H
-#define TESTS_SMALL_NET_H
+#pragma once
 
 #include "tests/test.h"
 #include "include/tensor_nn.h"
@@ -95,5 +94,3 @@ static inline void assert_same_run(const struct run *a, const struct run *b)
     assert_memory_equal(a->loss, b->loss, sizeof a->loss);
     assert_true(isfinite(b->loss[STEPS - 1]));
 }
-
-#endif

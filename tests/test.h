@@ -8,8 +8,7 @@
  *
  * `program NAME` runs the tests of that name alone, which may hold wildcards. A program with options of its
  * own has its own main, which asks for them by OPTION and ends with run_all_tests. */
-#ifndef TESTS_TEST_H
-#define TESTS_TEST_H
+#pragma once
 
 #include <math.h>
 #include <setjmp.h>
@@ -127,5 +126,3 @@ static inline uint64_t hash_text(const char *s)
     for (; *s; s++) h = (h ^ (unsigned char)*s) * 1099511628211u;
     return h;
 }
-
-#endif

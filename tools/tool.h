@@ -2,8 +2,7 @@
  * files of numbers and inspect.c, compare.c and convert.c work on them, cache.c looks at compiled kernels,
  * program.c at what a program of the library does, doctor.c at the machine. It takes the library's own
  * readers (nn/nn.h) and kernel cache, so that each format is known in one place. Read first: tensor.c. */
-#ifndef TOOL_H
-#define TOOL_H
+#pragma once
 
 #include "../nn/nn.h"
 
@@ -60,5 +59,3 @@ bool tool_number(const tool_array *a, int64_t i, long double *out);
 void tool_shape(const tool_array *a, char out[160]); /* "[64, 3, 3, 1]" */
 
 int tool_cache_list(const char *dir); /* cache.c */
-
-#endif

@@ -12,8 +12,7 @@
  *   yardstick.c  kernels by hand, with yard_norm.c and yard_pool.c
  *
  * Read first: struct fusion, then measure_case in case.c. */
-#ifndef BENCH_H
-#define BENCH_H
+#pragma once
 
 #include <tensor_nn.h>
 
@@ -141,5 +140,3 @@ void print_models(const struct model_row *m, int n);
 void print_disturbed(const struct case_row *c, int n_case, const struct model_row *m, int n_model);
 bool write_json(const char *path, const struct options *o, int threads, const char *profile,
                 const struct case_row *c, int n_case, const struct model_row *m, int n_model);
-
-#endif

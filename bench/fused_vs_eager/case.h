@@ -3,8 +3,7 @@
  *   case.c     runs and figures: read it first
  *   setup.c    sessions, inputs in host memory, the copy, the kernel by hand
  *   compare.c  whether both modes and the kernel by hand compute the same */
-#ifndef CASE_H
-#define CASE_H
+#pragma once
 
 #include "bench.h"
 #include "inside.h"
@@ -55,5 +54,3 @@ tn_tensor *loss_of(const struct fusion *f, struct in *i, tn_tensor **out, int n)
 /* The largest difference between the modes, of outs or gradients; a kernel by hand that is wrong is not
  * measured. */
 double compare(struct setup *u, bool gradient);
-
-#endif

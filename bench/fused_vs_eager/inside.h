@@ -1,7 +1,6 @@
 /* inside.h - the few things a benchmark wants to know that the public headers do not tell: how fast a kernel
  * of the library copies, with either kind of store, and what the last plan of a session consists of. */
-#ifndef INSIDE_H
-#define INSIDE_H
+#pragma once
 
 #include <tensor.h>
 
@@ -22,5 +21,3 @@ double inside_predicted_ms(const tn_session *s);
  * 0, or -1 on failure. Memory is taken at the first call, before the first call of the library, and kept in
  * *room: free it. */
 int inside_library_calls(tn_session *s, void **room);
-
-#endif

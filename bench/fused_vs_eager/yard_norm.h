@@ -1,6 +1,5 @@
 /* yard_norm.h - what the files of the yardsticks share: scratch of the workers, and how they write. */
-#ifndef YARD_NORM_H
-#define YARD_NORM_H
+#pragma once
 
 #include "yard_vec.h"
 #include "yardstick.h"
@@ -34,6 +33,4 @@ static inline void lose(yard *y, int worker, V x)
 yard_fn yard_layer_norm_gelu_forward, yard_layer_norm_gelu_step, yard_rms_norm_silu_forward,
     yard_rms_norm_silu_step, yard_residual_forward, yard_residual_step, yard_batch_norm_relu_forward,
     yard_batch_norm_relu_step;
-#endif
-
 #endif

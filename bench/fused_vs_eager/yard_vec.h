@@ -1,7 +1,6 @@
 /* yard_vec.h - vectors of 16 floats (AVX-512) or 8 (AVX2), and the few functions of them the yardsticks call.
  * Accuracy is that of a careful benchmark (about 1e-6 relative), not of the library's own functions. */
-#ifndef YARD_VEC_H
-#define YARD_VEC_H
+#pragma once
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -147,6 +146,4 @@ static inline void vsincos(V x, V *s, V *c)
     *s = vflip(vodd(q, b, a), vihalf(q));
     *c = vflip(vodd(q, a, b), vihalf(viadd(q, 1)));
 }
-#endif
-
 #endif

@@ -1,7 +1,6 @@
 /* yardstick.h - kernels written by hand for the cases of fused_vs_eager that memory bounds: how
  * fast such a kernel can be, on this machine and by as many threads. Read first: struct yard. */
-#ifndef YARDSTICK_H
-#define YARDSTICK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -46,5 +45,3 @@ int yard_threads(const yard_pool *p);
 /* fn(y, begin, end, worker) over [0, items) in chunks. */
 typedef void yard_part(yard *y, int64_t begin, int64_t end, int worker);
 void yard_run(yard *y, yard_part *fn, int64_t items);
-
-#endif

@@ -9,8 +9,7 @@
  * layer that a model uses is named "n" in both, and that is how they get the same weights.
  *
  * Read first: struct net, then a model in images.c. */
-#ifndef ZOO_H
-#define ZOO_H
+#pragma once
 
 #include <tensor_nn.h>
 
@@ -71,5 +70,3 @@ tn_tensor *weight(struct net *m, int ndim,
 /* Runs step(m) with each launch timed and prints those that lose most beside their floor; milliseconds of all
  * floors, negative where it failed. most: lines of launches. */
 double zoo_floor(struct net *m, int (*step)(struct net *), int most, FILE *out);
-
-#endif

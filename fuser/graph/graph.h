@@ -13,8 +13,7 @@
  *   verify_graph.c   what later passes may take for granted of all this
  *
  * Knows no loops, no text and no device. Read first: fu_node. */
-#ifndef TN_FUSER_GRAPH_H
-#define TN_FUSER_GRAPH_H
+#pragma once
 
 #include "../plan.h"
 
@@ -271,5 +270,3 @@ bool fu_owns(const fu_ctx *c, const fu_candidate *k, int node);
 /* 0, or TN_E_INTERNAL with the pass, the node and the rule it broke; or TN_E_NOMEM. */
 int fu_verify_graph(fu_ctx *c, const char *pass);
 int fu_verify_groups(fu_ctx *c);
-
-#endif

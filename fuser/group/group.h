@@ -2,8 +2,7 @@
  * the groups that read them, early.c makes sums early that gradients wait for, tiles.c gives readers to
  * the kernels of convolutions and products. Groups are numbers into fu_ctx.group; one that has been merged
  * stays there, dead. Read first: fu_merge. */
-#ifndef TN_FUSER_GROUP_H
-#define TN_FUSER_GROUP_H
+#pragma once
 
 #include "../loops/loops.h"
 
@@ -50,5 +49,3 @@ void fu_recompute_for_tiles(fu_ctx *c);
 /* ---- tiles.c ---- */
 /* Lets the readers of a convolution or product that has a kernel of its own join that kernel. */
 void fu_join_tiles(fu_ctx *c);
-
-#endif

@@ -4,8 +4,7 @@
  * A kernel's text is defines, "#define ENTRY name", "#define PARTIALS i" (the buffer that is scratch, where
  * there is any), before, the two functions that the text calls, text. Read first: fu_conv_tile.
  */
-#ifndef TN_CONV_TILE_H
-#define TN_CONV_TILE_H
+#pragma once
 
 #include "../../src/device/device.h"
 
@@ -86,5 +85,3 @@ bool fu_conv_size(int i, struct fu_conv_tile *out);
  * cannot be.
  */
 bool fu_conv_tile_as(const tn_conv2d_desc *d, const tn_target *t, bool stats, struct fu_conv_tile *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* cost.h - what kernels cost: arithmetic from their loops, time from the target profile. */
-#ifndef TN_COST_H
-#define TN_COST_H
+#pragma once
 
 #include "../../src/device/profile.h"
 #include "loops.h"
@@ -17,5 +16,3 @@ double fu_store_ns(const tn_target *t, double bytes, double footprint);
 double fu_load_ns(const tn_target *t, double bytes, double footprint);
 /* Nanoseconds for so many instructions for one element. */
 double fu_work_ns(const tn_target *t, double instructions);
-
-#endif

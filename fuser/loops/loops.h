@@ -23,8 +23,7 @@
  *   verify_program.c   what the text may take for granted
  *
  * Read first: fu_prog. */
-#ifndef TN_FUSER_LOOPS_H
-#define TN_FUSER_LOOPS_H
+#pragma once
 
 #include "../graph/graph.h"
 
@@ -272,5 +271,3 @@ int64_t fu_copy_program(fu_ctx *c, const tn_tensor *t, const int64_t *whole);
 
 /* ---- verify_program.c ---- */
 int fu_verify_program(fu_ctx *c, const fu_prog *p); /* as fu_verify_graph */
-
-#endif

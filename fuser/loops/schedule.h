@@ -1,8 +1,7 @@
 /* schedule.h - what the schedules share. Passes call fu_schedule (fuser.h) or fu_schedule_tile (tile.h): both
  * order and merge atoms, then tell phases apart, then decide what their kind of kernel has to have decided.
  */
-#ifndef TN_FUSER_SCHEDULE_H
-#define TN_FUSER_SCHEDULE_H
+#pragma once
 
 #include "loops.h"
 
@@ -26,5 +25,3 @@ tn_cut_reason fu_cross_schedule(fu_prog *p); /* parts, and what the finish makes
 /* ---- schedule_cuda.c ---- */
 tn_cut_reason fu_schedule_cuda(fu_prog *p); /* what is left once the phases are known */
 void fu_mark_packs(fu_prog *p);             /* what is read and written p->pack elements at once */
-
-#endif

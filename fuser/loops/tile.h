@@ -8,8 +8,7 @@
  *   last    computed for each column when all of it is done, from its statistics: running ones, 1 / deviation
  *   within  what the statistics take the place of: differences from a value of the column, and their squares
  * A reduction that statistics give is a node with `statistic` set, and counts among the last ones. */
-#ifndef TN_TILE_H
-#define TN_TILE_H
+#pragma once
 
 #include "loops.h"
 
@@ -53,5 +52,3 @@ tn_cut_reason fu_schedule_tile(fu_prog *p, int64_t columns, int pack);
 int64_t fu_position(const fu_ctx *c, int slot, int64_t offset);
 int fu_emit_tile(fu_ctx *c, const fu_group *g);
 void fu_conv_desc(const fu_ctx *c, int node, tn_conv2d_desc *d);
-
-#endif

@@ -7,8 +7,7 @@
  * queries. lse is [batch, heads, tq]
  *
  * Read first: fu_attention_pays, then fu_emit_attention in attention.c. */
-#ifndef TN_FUSER_ATTENTION_H
-#define TN_FUSER_ATTENTION_H
+#pragma once
 
 #include "../../src/device/device.h"
 
@@ -39,5 +38,3 @@ typedef struct fu_attention_size {
  * backward together, than products with a softmax between them. A function of the target profile and the
  * size. */
 bool fu_attention_pays(const tn_target *t, const fu_attention_size *size);
-
-#endif

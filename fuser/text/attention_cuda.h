@@ -3,8 +3,7 @@
  *
  * Read first: struct fu_flash_desc, then fu_flash_tile.
  */
-#ifndef FU_ATTENTION_CUDA_H
-#define FU_ATTENTION_CUDA_H
+#pragma once
 
 #include "../../src/device/device.h"
 
@@ -58,5 +57,3 @@ const char *fu_flash_text(fu_flash_pass pass, const struct fu_flash_tile *tile);
 /* The #defines that stand in front of the kernels' text, as snprintf: all but ENTRY, SCALE and, with dropout,
  * DROP_P, SEED, DRAW, which are the caller's. */
 int fu_flash_defines(const fu_flash_desc *d, const struct fu_flash_tile *tile, char *out, size_t room);
-
-#endif

@@ -8,8 +8,7 @@
  *   cuda_column.c  a block for a tile of columns
  *   cuda_block.c   pointwise, where something is read crosswise
  */
-#ifndef TN_EMIT_CUDA_H
-#define TN_EMIT_CUDA_H
+#pragma once
 
 #include "nest.h"
 
@@ -49,5 +48,3 @@ void fu_cuda_row(fu_em *e, const int *scratch);
 bool fu_cuda_several(const fu_prog *p); /* a warp has several rows */
 void fu_cuda_column(fu_em *e, const int *scratch);
 void fu_cuda_block(fu_em *e);
-
-#endif

@@ -10,8 +10,7 @@
  *   ahead.c      lines of memory that are asked for early
  *   cuts.c       a nest once for each stretch between borders
  *   spread.c     exponentials of how far elements lie below their row's largest */
-#ifndef TN_EMIT_NEST_H
-#define TN_EMIT_NEST_H
+#pragma once
 
 #include "value.h"
 
@@ -121,5 +120,3 @@ void fu_make_columns(fu_em *e, int done);
 bool fu_stores_columns(const fu_prog *p, int done, bool late);
 void fu_store_columns(fu_em *e, int done);
 bool fu_wants_array(const fu_prog *p, int id); /* COLUMN: computed once for the tile, between phases */
-
-#endif

@@ -1,8 +1,7 @@
 /* raw.h - helpers for kernels whose loops are written out one by one: windows, scatters, scans. One text
  * serves both dialects: an item is a turn of a loop, with many elements that vectors compute, or on a grid of
  * threads one element. */
-#ifndef TN_FUSER_RAW_H
-#define TN_FUSER_RAW_H
+#pragma once
 
 #include "text.h"
 
@@ -88,5 +87,3 @@ int64_t fu_window_cuda(fu_window *w); /* leaves the item's scope open; the numbe
 
 int fu_emit_sort(fu_ctx *c, const fu_group *g); /* sort.c */
 int fu_emit_rows(fu_ctx *c, const fu_group *g); /* rows.c */
-
-#endif

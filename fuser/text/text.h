@@ -11,8 +11,7 @@
  *   attention.c, cuda_tile.c   kernels whose text is written by hand, and what is put into it
  *
  * Read first: fu_emit in kernel.c. */
-#ifndef TN_FUSER_TEXT_H
-#define TN_FUSER_TEXT_H
+#pragma once
 
 #include "../../src/core/growing.h"
 #include "../loops/loops.h"
@@ -105,5 +104,3 @@ int fu_emit_dense(fu_ctx *c, const tn_tensor *t);
 
 /* ---- checks.c ---- */
 int fu_emit_checks(fu_ctx *c); /* the steps that look through indices before all others */
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A scope is a block of the text being written. A value is defined where it is first asked for and forgotten
  * when that block closes; the loop nest asks early for what should stand outside of inner loops. */
-#ifndef TN_EMIT_H
-#define TN_EMIT_H
+#pragma once
 
 #include "text.h"
 
@@ -70,5 +69,3 @@ bool fu_never(const fu_em *e, const fu_store *s); /* nothing is stored there */
 /* join.c: one step of a reduction that takes a product in one rounding; false, with nothing written,
  * where there is no such product. */
 bool fu_accumulate_product(fu_em *e, const fu_value *v, const char *acc);
-
-#endif

@@ -7,8 +7,7 @@
  *   debug.c          TENSOR_DEBUG and TENSOR_DUMP, which only tell
  *
  * Read first: tn_check_open. */
-#ifndef TN_CHECK_ROOM_H
-#define TN_CHECK_ROOM_H
+#pragma once
 
 #include "../runtime/log.h"
 
@@ -34,5 +33,3 @@ int tn_finite_loss(tn_session *s, tn_tensor *loss);
 /* Test hook: the first result of every group of at least `least` nodes is made wrong while it is checked; 0
  * turns it off. */
 void tn_check_plant(tn_session *s, int least);
-
-#endif

@@ -9,8 +9,7 @@
  * time may call.
  *
  * Read first: tn_comm_op. The other side is mpi/mpi.c; who calls is src/runtime/ranks.c. */
-#ifndef TN_COMM_H
-#define TN_COMM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -74,5 +73,3 @@ const char *tn_comm_launcher(void);
 /* By the MPI plugin: the file TENSOR_MPI names, else libtensor_mpi.so beside this library or program, else
  * where the system's loader looks. NULL as above. */
 tn_comm *tn_comm_open(double timeout, char *why);
-
-#endif

@@ -3,8 +3,7 @@
  * tests/test_cuda_api.c compares it with NCCL's own header where that is installed.
  *
  * Read first: tn_nccl_open. */
-#ifndef TN_NCCL_H
-#define TN_NCCL_H
+#pragma once
 
 #include "../device/device.h"
 #include "comm.h"
@@ -47,5 +46,3 @@ void tn_nccl_found(char *text);
  * which are the host's. The host outlives it. NULL, with the reason in why[TN_COMM_WHY], on all ranks where
  * one cannot. */
 tn_comm *tn_nccl_open(tn_comm *host, tn_device *d, char *why);
-
-#endif

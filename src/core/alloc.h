@@ -1,7 +1,6 @@
 /* alloc.h - host memory. Every allocation of the library goes through here, so that a test can make any of
  * them fail and see an error code come out at the top. tn_malloc and its like are public. */
-#ifndef TN_ALLOC_H
-#define TN_ALLOC_H
+#pragma once
 
 #include "../../include/tensor_extend.h"
 
@@ -24,5 +23,3 @@ long tn_alloc_count(void);
 /* x runs over the n elements of a list, which does not grow meanwhile. */
 #define TN_EACH(x, list, n)                                                                                  \
     for (__typeof__((list) + 0) x = (list), x##_end = (n) > 0 ? x + (n) : x; x < x##_end; x++)
-
-#endif

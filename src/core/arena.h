@@ -2,8 +2,7 @@
  *
  *   tn_arena   bump allocation in chunks, forgotten whole by tn_arena_reset (chunks are kept)
  *   tn_slots   equal-sized aligned slots, first in first out, so that a slot is reused as late as possible */
-#ifndef TN_ARENA_H
-#define TN_ARENA_H
+#pragma once
 
 #include <stddef.h>
 
@@ -36,5 +35,3 @@ void tn_slots_init(tn_slots *s, size_t size, size_t align);
 void *tn_slots_take(tn_slots *s); /* not cleared: a slot keeps its generation; NULL when there is no memory */
 void tn_slots_give(tn_slots *s, void *slot);
 void tn_slots_free(tn_slots *s);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Given a NULL node they return NULL; what does not fit is reported through tn_error_set under the current
  * call's name. Operators (src/runtime), backward rules (autograd) and passes are all written in these. */
-#ifndef TN_BUILD_H
-#define TN_BUILD_H
+#pragma once
 
 #include "graph.h"
 
@@ -100,5 +99,3 @@ tn_tensor *tn_mk_assign_rows(tn_tensor *target, int axis, tn_tensor *index, tn_t
 int tn_axis(tn_graph *g, const tn_tensor *x, int axis); /* negative from the back; -1 and an error when bad */
 bool tn_same_shape(const tn_tensor *a, const tn_tensor *b);
 bool tn_broadcast_shape(int na, const int64_t *a, int nb, const int64_t *b, int *n, int64_t *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* dtype.h - element types: names, sizes, categories, promotion. The list itself stands in <tensor.h>. */
-#ifndef TN_DTYPE_H
-#define TN_DTYPE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ uint16_t tn_f32_to_f16(float x); /* round to nearest even, NaN stays NaN */
 float tn_f16_to_f32(uint16_t h);
 uint16_t tn_f32_to_bf16(float x);
 float tn_bf16_to_f32(uint16_t h);
-
-#endif

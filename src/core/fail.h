@@ -1,6 +1,5 @@
 /* fail.h - the line that goes with an error's status, on its way up to the session that keeps it. */
-#ifndef TN_FAIL_H
-#define TN_FAIL_H
+#pragma once
 
 typedef struct tn_errbuf {
     char text[1024];
@@ -8,5 +7,3 @@ typedef struct tn_errbuf {
 
 /* Puts a line into err, which may be NULL, and returns the status. */
 int tn_err(tn_errbuf *err, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-
-#endif

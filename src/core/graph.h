@@ -18,8 +18,7 @@
  *
  * Read first: struct tn_tensor, then tn_node_new in graph.c, then build.h, which every operator is made of.
  */
-#ifndef TN_GRAPH_H
-#define TN_GRAPH_H
+#pragma once
 
 #include "alloc.h"
 #include "arena.h"
@@ -455,5 +454,3 @@ const char *tn_tensor_text(char *buf, size_t n, const tn_tensor *x);
 /* The same in memory that lasts to the end of the block they stand in. */
 #define TN_SHAPE_TEXT(ndim, shape) tn_shape_text((char[160]){0}, 160, ndim, shape)
 #define TN_TENSOR_TEXT(x)          tn_tensor_text((char[160]){0}, 160, x)
-
-#endif

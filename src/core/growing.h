@@ -1,8 +1,7 @@
 /* growing.h - text that grows as it is written: sources of kernels, plans in words, reports. Numbers are
  * written with a point in every locale (print.h). An error is kept until the text is done: what is written
  * after it is dropped, so that a writer need not look at each call's status. */
-#ifndef TN_GROWING_H
-#define TN_GROWING_H
+#pragma once
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,5 +17,3 @@ void tn_put(tn_growing *t, const char *fmt, ...) __attribute__((format(printf, 2
 void tn_put_v(tn_growing *t, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 void tn_put_bytes(tn_growing *t, const char *p, size_t n);
 void tn_growing_free(tn_growing *t);
-
-#endif

@@ -1,7 +1,6 @@
 /* hash.h - 64 bits from bytes, for tables whose hits are compared in full. Multiply-and-fold over 16-byte
  * blocks; fast on the few hundred bytes of a record, of no cryptographic use. */
-#ifndef TN_HASH_H
-#define TN_HASH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -30,5 +29,3 @@ static inline uint64_t tn_hash_bytes(const void *data, size_t n)
     if (n > 8) memcpy(&b, p + 8, n - 8);
     return tn_hash_mix(a ^ h ^ 0xaef17502108ef2d9u, b ^ h ^ 0x2545f4914f6cdd1du);
 }
-
-#endif

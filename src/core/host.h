@@ -1,6 +1,5 @@
 /* host.h - functions of the user's as nodes of a graph: tn_define_host. Start with tn_mk_host. */
-#ifndef TN_HOST_H
-#define TN_HOST_H
+#pragma once
 
 #include "build.h"
 #include "fail.h"
@@ -22,5 +21,3 @@ tn_tensor *tn_mk_host_gradient(tn_tensor *out, tn_tensor *g, uint32_t wanted);
 /* Calls the function. Operands and result are in the host's memory, dense, of the dtypes that the nodes have.
  */
 int tn_host_run(const tn_tensor *node, const void *const *in, void *out, tn_errbuf *err);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Composites (src/ops) and backward rules (autograd/rules.c) are written in these. Rows that C has functions
  * of the same name for (exp, log, div, ...) are not among them. */
-#ifndef TN_NOTATION_H
-#define TN_NOTATION_H
+#pragma once
 
 #include "build.h"
 
@@ -40,5 +39,3 @@ static inline tn_tensor *where(tn_tensor *c, tn_tensor *x, tn_tensor *y)
 {
     return tn_mk3(TN_OP_where, c, x, y);
 }
-
-#endif

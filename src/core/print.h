@@ -4,8 +4,7 @@
  * no number in a kernel, a checkpoint or a report. Every number with a fraction that becomes text or comes
  * from text goes through one of these. They set the calling thread's locale to C's while they run, and put
  * back what was there. */
-#ifndef TN_PRINT_H
-#define TN_PRINT_H
+#pragma once
 
 #include "../../include/tensor_extend.h" /* tn_snprintf, tn_vsnprintf, tn_strtod */
 
@@ -16,5 +15,3 @@ int tn_fprintf(FILE *out, const char *fmt, ...) TN_FORMAT(2, 3);
  * given what begin returned. No function of the host may be called in between. */
 void *tn_c_locale_begin(void);
 void tn_c_locale_end(void *before);
-
-#endif

@@ -1,7 +1,6 @@
 /* range_max.h - the largest of the numbers that ranges of places 0 .. n - 1 have been raised to. Both
  * operations take time by the logarithm of n. */
-#ifndef TN_RANGE_MAX_H
-#define TN_RANGE_MAX_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,5 +19,3 @@ void tn_range_max_close(tn_range_max *r);
 void tn_range_raise(tn_range_max *r, int first, int last, uint64_t value, int by);
 /* The most in [first, last], and by whom, unless by is NULL. 0 where there are no such places. */
 uint64_t tn_range_most(const tn_range_max *r, int first, int last, int *by);
-
-#endif

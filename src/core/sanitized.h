@@ -1,6 +1,5 @@
 /* sanitized.h - TN_ASAN is defined where this is compiled for AddressSanitizer. */
-#ifndef TN_SANITIZED_H
-#define TN_SANITIZED_H
+#pragma once
 
 #if defined(__SANITIZE_ADDRESS__) /* gcc; headers of its may define __has_feature as 0 */
 #define TN_ASAN 1
@@ -18,6 +17,4 @@
 #else
 #define TN_POISON(p, n)   ((void)(p), (void)(n))
 #define TN_UNPOISON(p, n) ((void)(p), (void)(n))
-#endif
-
 #endif

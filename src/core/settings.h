@@ -4,8 +4,7 @@
  * or TENSOR_MODE would have to decide and means nothing. tn_open reads them with its log and says so there,
  * naming variable, value and what is accepted; a device, which may be opened without a session, reads them
  * again without a word. What a program says itself comes first, which is for the caller to see to. */
-#ifndef TN_SETTINGS_H
-#define TN_SETTINGS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -43,5 +42,3 @@ tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user
  * name no compiler, library, cache or file. A compiler and the libraries of CUDA look into the
  * environment themselves, so none of them is used: the library's own loops compute. */
 bool tn_setting_is_foreign(void);
-
-#endif

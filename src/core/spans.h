@@ -3,8 +3,7 @@
  * A search tree over first addresses, balanced by chance: a node stands above those of a smaller number that
  * is drawn from its id. Each subtree knows how far its memory reaches and which ids it has, so that what
  * cannot meet is not looked at. Start with tn_spans_meet. */
-#ifndef TN_SPANS_H
-#define TN_SPANS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,5 +31,3 @@ void tn_spans_add(tn_spans *s, struct tn_tensor *n, uint32_t id, uintptr_t low, 
 /* Calls fn for the nodes with ids in [from, end) that have some of the bytes from low up to high. */
 void tn_spans_meet(tn_spans *s, uintptr_t low, uintptr_t high, uint32_t from, uint32_t end, tn_span_fn *fn,
                    void *arg);
-
-#endif

@@ -12,8 +12,7 @@
  * the kernel does in /tmp.
  *
  * Read first: tn_whole_open. */
-#ifndef TN_WHOLE_FILE_H
-#define TN_WHOLE_FILE_H
+#pragma once
 
 #include <limits.h>
 #include <stdio.h>
@@ -34,5 +33,3 @@ int tn_whole_open(tn_whole_file *w, const char *path);
 int tn_whole_commit(tn_whole_file *w);
 void tn_whole_drop(tn_whole_file *w); /* forgets it */
 const char *tn_whole_why(int why);    /* what an errno of these two says to a reader */
-
-#endif

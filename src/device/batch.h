@@ -2,8 +2,7 @@
  *
  * A unit is what a compiler sees at once, and becomes one object with the kernels of its texts. Read first:
  * tn_batch_find, then tn_batch_share_out. */
-#ifndef TN_BATCH_H
-#define TN_BATCH_H
+#pragma once
 
 #include <stdio.h>
 
@@ -47,5 +46,3 @@ int tn_batch_put(const tn_batch *b, int unit, const char *file, char path[PATH_M
 void tn_batch_keep(tn_batch *b, const bool *done);
 /* Fills in what came twice in the call, lets others compile, frees what is the batch's. */
 void tn_batch_end(tn_batch *b);
-
-#endif

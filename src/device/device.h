@@ -6,8 +6,7 @@
  * negative tn_status and writes one line into `err`.
  *
  * Read first: struct tn_device, then cpu/cpu.c which fills it. */
-#ifndef TN_DEVICE_H
-#define TN_DEVICE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -245,5 +244,3 @@ int tn_cpu_open(const tn_device_options *o, tn_device **out, tn_errbuf *err);
 /* TN_E_UNSUPPORTED where there is no usable GPU: err says what is missing and the remedy, *driver (may be
  * NULL) whether at least a driver is there. */
 int tn_cuda_open(const tn_device_options *o, tn_device **out, bool *driver, tn_errbuf *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* embed.h - texts of src/device/prelude, src/device/cpu/kernels and src/device/cuda/kernels that are compiled
  * at run time, carried inside the library. */
-#ifndef TN_EMBED_H
-#define TN_EMBED_H
+#pragma once
 
 /* embed.def lists them. */
 #define TN_EMBED(id, name, text) TN_EMBED_##id,
@@ -17,5 +16,3 @@ extern const tn_embedded tn_prelude_c[TN_PRELUDE_C_FILES], tn_prelude_cuda[TN_PR
 /* One file, NUL-terminated. */
 const char *tn_embed_text(tn_embedded which);
 const char *tn_embed_name(tn_embedded which); /* "abi.h" */
-
-#endif

@@ -1,7 +1,6 @@
 /* folder.h - a folder of the kernel cache: made where it is missing, refused where others could write to it
  * or put something else in its place, noticed when it has gone. Read first: tn_folder_open. */
-#ifndef TN_FOLDER_H
-#define TN_FOLDER_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -30,5 +29,3 @@ bool tn_folder_is_gone(const tn_folder *f);
 int tn_folder_lock(const tn_folder *f, int seconds, bool *waited);
 /* Removes the files in the folder that fd has open, but not the folders in it, and closes fd. */
 void tn_folder_empty(int fd);
-
-#endif

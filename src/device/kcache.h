@@ -12,8 +12,7 @@
  * name and renamed; what does not match its checksum is a miss. A folder that belongs to somebody else, or
  * that others may write to or exchange (folder.h), is refused: a private temporary one then serves until
  * close, with one line in the log. So it does where the folder cannot be written or the disk is full. */
-#ifndef TN_KCACHE_H
-#define TN_KCACHE_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -85,5 +84,3 @@ int tn_kcache_keep_failed(tn_kcache *c, const tn_source *src, char path[PATH_MAX
 /* Returns the object that this process has loaded for the same entry and text; NULL when there is none. */
 void *tn_kcache_loaded(const tn_kcache *c, const tn_source *src);
 int tn_kcache_remember(tn_kcache *c, const tn_source *src, void *object); /* 0 or TN_E_NOMEM */
-
-#endif

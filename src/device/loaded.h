@@ -1,7 +1,6 @@
 /* loaded.h - which kernels this process has loaded: a hash table from a kernel's source to what its loader
  * gave. */
-#ifndef TN_DEVICE_LOADED_H
-#define TN_DEVICE_LOADED_H
+#pragma once
 
 #include "device.h"
 
@@ -21,5 +20,3 @@ void *tn_loaded_find(const tn_loaded *t, const tn_source *src, uint64_t hash);
 int tn_loaded_add(tn_loaded *t, const tn_source *src, uint64_t hash, void *object);
 
 void tn_loaded_end(tn_loaded *t); /* objects are their loader's to close */
-
-#endif

@@ -13,8 +13,7 @@
  *   gemm 3.3e+07 210            a product of so many operations: GFLOP/s; conv likewise
  *
  * Every number is rounded to a grid of 10 %. Read first: struct tn_target_profile. */
-#ifndef TN_PROFILE_H
-#define TN_PROFILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,5 +67,3 @@ int tn_profile_print(const tn_target_profile *p, char *out, size_t n);
 void tn_profile_round(tn_target_profile *p, const tn_target_profile *before);
 /* "reference 1f0c2a9b": its name and eight digits of its text's hash. */
 void tn_profile_digest(const tn_target_profile *p, char *out, size_t n);
-
-#endif

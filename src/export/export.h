@@ -15,8 +15,7 @@
  *
  * Kernels come from the fuser (fuser/text) and memory from the planner (src/runtime/memory.c), as those of
  * any step do. Read first: tn_export_begin in export.c. */
-#ifndef TN_EXPORT_H
-#define TN_EXPORT_H
+#pragma once
 
 #include <ctype.h>
 
@@ -220,5 +219,3 @@ void ex_cuda_functions(const tn_export *x, tn_growing *t);
 
 /* ---- file.c ---- */
 int ex_write_files(tn_export *x);
-
-#endif

@@ -1,7 +1,6 @@
 /* formula.h - a formula of one's own, checked when it is defined and spelled out in rows of ops.def when it
  * is applied (formula.c). Read first: tn_formula_read. */
-#ifndef TN_FORMULA_H
-#define TN_FORMULA_H
+#pragma once
 
 #include "../core/build.h"
 #include "../core/fail.h"
@@ -24,5 +23,3 @@ typedef struct tn_formula {
 bool tn_formula_read(const char *text, int n, const char *const *name, tn_formula *out, tn_errbuf *why);
 /* Its rows over value[i], which stand for the names; numbers are of dtype d. */
 tn_tensor *tn_formula_make(const tn_formula *f, tn_graph *g, tn_dtype d, tn_tensor *const *value);
-
-#endif

@@ -3,8 +3,7 @@
  * A file here holds public operators: each checks its arguments in the user's terms, then builds nodes. An
  * operator of several nodes is a composite; where the gradient derived node by node would read more than it
  * must, it carries a rule of its own (tn_rule_set). Read first: norm.c, softmax and its rule. */
-#ifndef TN_OPS_H
-#define TN_OPS_H
+#pragma once
 
 #include <math.h>
 
@@ -107,5 +106,3 @@ tn_tensor *tn_dropout_of(tn_tensor *x, double p);
 /* x y, where x was made by softmax of scores: the attention that they are together. NULL: it is no such
  * product, or better made as it is written; nothing was recorded then, or an error is set. */
 tn_tensor *tn_attention_written(tn_tensor *x, tn_tensor *y);
-
-#endif

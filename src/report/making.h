@@ -2,8 +2,7 @@
  * would have run in their place, borders.c what crosses from one kernel, direction or segment to another.
  * Memory is the view's arena; a step that gets none sets `failed`, and all later ones may be called or not.
  * Read first: tn_making. */
-#ifndef TN_MAKING_H
-#define TN_MAKING_H
+#pragma once
 
 #include "view.h"
 
@@ -81,5 +80,3 @@ void tn_view_boundaries(tn_making *m, int segment);
 void tn_view_breaks(tn_making *m);
 void tn_view_unread(tn_making *m);
 void tn_view_sort(tn_view *v); /* what weighs most comes first */
-
-#endif

@@ -12,8 +12,7 @@
  *   trace.c          time as a trace, the graph as a picture
  *
  * Read first: struct tn_view, then tn_view_make. */
-#ifndef TN_VIEW_H
-#define TN_VIEW_H
+#pragma once
 
 #include "../runtime/log.h"
 
@@ -137,5 +136,3 @@ void tn_drawn_html(const tn_view *v, tn_growing *t);
 void tn_curves_text(tn_session *s, tn_growing *t);
 void tn_curves_json(tn_session *s, tn_growing *t);
 void tn_curves_html(tn_session *s, tn_growing *t);
-
-#endif

@@ -1,7 +1,6 @@
 /* device_run.h - what a plan keeps on a device with memory of its own: the block of its run-time scalars, and
  * the recordings in which the device repeats it as one launch. Read first: tn_device_run. */
-#ifndef TN_DEVICE_RUN_H
-#define TN_DEVICE_RUN_H
+#pragma once
 
 #include "flush.h"
 
@@ -23,5 +22,3 @@ int tn_device_run_steps(tn_session *s, tn_flush_scratch *f, tn_plan *p, struct t
  * since the last look; false: none is known. */
 bool tn_device_fault_site(const tn_session *s, const tn_fault *fault, tn_index_site *index, tn_call *call);
 void tn_device_forget_runs(tn_session *s);
-
-#endif

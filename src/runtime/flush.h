@@ -10,8 +10,7 @@
  *
  * Read first: tn_run in flush.c.
  */
-#ifndef TN_FLUSH_H
-#define TN_FLUSH_H
+#pragma once
 
 #include "session.h"
 
@@ -133,5 +132,3 @@ static inline tn_tensor *tn_node_at(const tn_flush_scratch *f, int slot)
 {
     return slot < f->node.n ? f->node.at[slot] : f->leaf.at[slot - f->node.n];
 }
-
-#endif

@@ -8,8 +8,7 @@
  *           went backward - after training and an evaluation, it is training that is asked about
  *
  * Read first: struct tn_note. */
-#ifndef TN_LOG_H
-#define TN_LOG_H
+#pragma once
 
 #include "../../fuser/plan.h"
 #include "../core/growing.h"
@@ -203,5 +202,3 @@ int tn_write_file(tn_session *s, const char *op, const char *path, const tn_grow
 /* Looks at a plan that has just been made in a step, notes and all, and warns once of a program whose
  * steps keep changing. */
 void tn_plan_made(tn_session *s, const tn_plan *p);
-
-#endif

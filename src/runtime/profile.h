@@ -1,6 +1,5 @@
 /* profile.h - the target profile of a session: chosen in profile.c, measured in calibrate.c. */
-#ifndef TN_RUNTIME_PROFILE_H
-#define TN_RUNTIME_PROFILE_H
+#pragma once
 
 #include "../../fuser/loops/cost.h"
 #include "../device/profile.h"
@@ -15,5 +14,3 @@ bool tn_profile_load(const tn_session *s, const char *path, bool needed, tn_targ
 
 /* tn_calibrate with footprints up to so many bytes; at least .25e6. */
 int tn_calibrate_to(tn_session *s, double largest);
-
-#endif

@@ -8,8 +8,7 @@
  * is left all the same, with zeros. One that fails elsewhere leaves word, which the others find as they meet.
  *
  * Read first: tn_ranks_begin. */
-#ifndef TN_RANKS_H
-#define TN_RANKS_H
+#pragma once
 
 #include "../comm/comm.h"
 #include "flush.h"
@@ -54,5 +53,3 @@ void tn_ranks_tell(tn_session *s);
 
 /* Random draws of steps differ from rank to rank, others do not. */
 uint64_t tn_ranks_salt(const tn_session *s);
-
-#endif

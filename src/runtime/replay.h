@@ -11,8 +11,7 @@
  * not ends the tape.
  *
  * Read first: tn_tape_match, then tn_tape_cut, in replay.c. */
-#ifndef TN_REPLAY_H
-#define TN_REPLAY_H
+#pragma once
 
 #include "../core/graph.h"
 
@@ -112,5 +111,3 @@ void tn_tape_cut(tn_session *s);
 bool tn_tape_park(tn_session *s);
 void tn_tape_begin(tn_session *s); /* a step begins */
 void tn_tape_free(tn_session *s);
-
-#endif

@@ -9,8 +9,7 @@
  *     }
  *
  * Read first: record.c (tn_enter, tn_leave), then flush.c, which runs what was recorded. */
-#ifndef TN_SESSION_H
-#define TN_SESSION_H
+#pragma once
 
 #include "../../fuser/plan.h"
 #include "../core/build.h"
@@ -263,5 +262,3 @@ int tn_assign_node(tn_tensor *p, tn_tensor *target, const tn_lines *lines, tn_te
 /* Gradients are about to be written or named: from now on slabs have memory for them. 0 or the error. */
 int tn_want_gradients(tn_session *s);
 void tn_state_free(tn_session *s);
-
-#endif

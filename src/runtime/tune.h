@@ -1,7 +1,6 @@
 /* tune.h - with TENSOR_TUNE=1: tiles of convolutions, and of products that run as such, chosen by timing
  * (tune.c). */
-#ifndef TN_TUNE_H
-#define TN_TUNE_H
+#pragma once
 
 #include "session.h"
 
@@ -19,5 +18,3 @@ bool tn_tune_plan(tn_session *s, const tn_plan *p);
 uint32_t tn_tune_digest(const tn_session *s);
 /* Returns how many shapes this session has timed. */
 int tn_tune_measured(const tn_session *s);
-
-#endif

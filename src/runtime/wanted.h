@@ -3,8 +3,7 @@
  *
  * budget.c, rematerialize.c and peak.c decide by it what need not be kept until then. Start with
  * tn_wanted_open. */
-#ifndef TN_WANTED_H
-#define TN_WANTED_H
+#pragma once
 
 #include "log.h"
 
@@ -43,5 +42,3 @@ bool tn_rematerialize(tn_wanted *w, bool all);
 /* peak.c: of the values that have a price, nanoseconds for making them again, sets `chosen` of those that are
  * worth it. False as above. */
 bool tn_lower_peak(const tn_wanted *w, const double *price, uint8_t *chosen);
-
-#endif

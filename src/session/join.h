@@ -1,6 +1,5 @@
 /* join.h - a session becomes one of several ranks, where a launcher started several. */
-#ifndef TN_JOIN_H
-#define TN_JOIN_H
+#pragma once
 
 #include "../runtime/session.h"
 
@@ -9,5 +8,3 @@
 int tn_join(const tn_options *o, double timeout, struct tn_ranks **out);
 /* Once the session's device is open, which may bring a network of its own: 0, or a status as above. */
 int tn_join_device(tn_session *s);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * X(name here, value, name there): tests/test_cusim.c compares them with the toolkit's headers where those
  * are installed. */
-#ifndef SIM_CONSTANTS_H
-#define SIM_CONSTANTS_H
+#pragma once
 
 #define SIM_CONSTANTS(X)                                                                                     \
     X(SIM_OK, 0, CUDA_SUCCESS)                                                                               \
@@ -55,5 +54,3 @@ enum {
     SIM_CONSTANTS(SIM_X)
 #undef SIM_X
 };
-
-#endif

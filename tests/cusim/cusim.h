@@ -5,8 +5,7 @@
  * (cusim_open below does both). Everything here counts or changes the one simulated GPU of the process.
  *
  * Read first: struct cusim_counters. */
-#ifndef CUSIM_H
-#define CUSIM_H
+#pragma once
 
 #include <dlfcn.h>
 #include <stdint.h>
@@ -102,5 +101,3 @@ static inline int cusim_open(struct cusim *c, const char *path, char *why, size_
     memcpy(&c->check_text, &at[4], sizeof at[4]);
     return 0;
 }
-
-#endif

@@ -10,8 +10,7 @@
  * another thread did at an earlier time is visible to it (race.c).
  *
  * Read first: struct sim_block. */
-#ifndef SIM_EXEC_H
-#define SIM_EXEC_H
+#pragma once
 
 #include "sim.h"
 
@@ -133,5 +132,3 @@ bool sim_check_shown(uint64_t at, unsigned bytes); /* whatever was written there
 void sim_race_begin_launch(void);
 void sim_race_begin_block(void);
 void sim_race_end_launch(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* nvrtc.h - what module.c and the files of NVRTC share. */
-#ifndef SIM_NVRTC_H
-#define SIM_NVRTC_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,5 +33,3 @@ const char *sim_scan_refuse(const char *text); /* why NVRTC would not take it, o
 /* ---- real.c ---- */
 
 bool sim_real_takes(const char *text, sim_text *log); /* true also where there is no real NVRTC */
-
-#endif

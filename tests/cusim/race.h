@@ -11,8 +11,7 @@
  * flags that say who else read, which can only make a report say less.
  *
  * Read first: sim_race_access. */
-#ifndef SIM_RACE_H
-#define SIM_RACE_H
+#pragma once
 
 #include "exec.h"
 
@@ -44,5 +43,3 @@ void sim_race_access(sim_cell *cells, uint32_t launch, uint64_t base, uint64_t a
  */
 void sim_race_atomic(uint64_t at);
 sim_cell *sim_race_cells(sim_region *r); /* made when first needed; NULL: no memory */
-
-#endif

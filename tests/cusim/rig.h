@@ -1,8 +1,7 @@
 /* rig.h - what the tests of the simulator share: one simulated GPU, opened as the library would open it.
  *
  * A call that must succeed stands in OK(), one that must fail in FAILS(code, ...). Read first: rig_open. */
-#ifndef TESTS_CUSIM_RIG_H
-#define TESTS_CUSIM_RIG_H
+#pragma once
 
 #include "src/device/cuda/api.h"
 #include "tests/cusim/constants.h"
@@ -146,5 +145,3 @@ static inline void rig_reported(const rig *r, const char *piece, ...)
         if (!strstr(r->sim.report(), piece)) fail_msg("the report lacks '%s': %s", piece, r->sim.report());
     va_end(ap);
 }
-
-#endif

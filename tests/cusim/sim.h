@@ -10,8 +10,7 @@
  *   sim_thread    a thread of the block that runs (exec.h)
  *
  * Read first: struct sim. */
-#ifndef SIM_H
-#define SIM_H
+#pragma once
 
 #include "src/device/cuda/api.h"
 
@@ -360,5 +359,3 @@ void sim_module_forget(void);
 
 void sim_run_launch(const sim_op *op); /* sets sim.sticky on a fault */
 void sim_run_product(const sim_product *p);
-
-#endif

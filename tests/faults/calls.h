@@ -4,8 +4,7 @@
  * in every library it has loaded. While a kind of call is armed, the n-th call of it fails as the system
  * would fail it, and, where it is for good, every one after it too. Blocks of memory are counted, so that
  * those that nobody frees are seen. glibc only. Read first: calls_arm, then kinds.def. */
-#ifndef FAULTS_CALLS_H
-#define FAULTS_CALLS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ void blocks_watch(bool trace);
 /* Those that nobody has freed; `each` (or NULL) gets the return addresses of them all, the innermost first,
  * NULL at the end. */
 long blocks_live(void (*each)(void *const from[], int n, void *user), void *user);
-
-#endif

@@ -1,7 +1,6 @@
 /* run.h - one run of a scene with a fault, in a process of its own, and what is found of it. Read first:
  * run_point. */
-#ifndef FAULTS_RUN_H
-#define FAULTS_RUN_H
+#pragma once
 
 #include <sys/resource.h>
 
@@ -72,5 +71,3 @@ extern bool run_verbose;
 void run_point(const point *p, report *out, numbers *right, bool reference, const report *plain)
     __attribute__((noreturn));
 void remove_all(const char *folder);
-
-#endif

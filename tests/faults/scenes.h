@@ -1,6 +1,5 @@
 /* scenes.h - the small trainings that are made to fail. Read first: scenes in scenes.c. */
-#ifndef FAULTS_SCENES_H
-#define FAULTS_SCENES_H
+#pragma once
 
 #include "include/tensor_nn.h"
 
@@ -25,5 +24,3 @@ typedef struct scene {
 extern const scene scenes[]; /* until one without a name */
 
 bool scene_files(const char *dir); /* writes the data they read */
-
-#endif

@@ -5,8 +5,7 @@
  * that is not gives a tensor whose extents are counted right; nothing else is compared here. The calls of a
  * step wait and run at its end, so that one whose result would be too large to compute in this life is told,
  * and its step is left with the session. Read first: fuzz_one_calls. */
-#ifndef TESTS_FUZZ_CALLS_H
-#define TESTS_FUZZ_CALLS_H
+#pragma once
 
 #include <math.h>
 
@@ -279,5 +278,3 @@ static size_t fuzz_good_calls(unsigned k, uint8_t *out, size_t room)
 }
 
 static const fuzz_target fuzz_calls_target = {"calls", fuzz_one_calls, fuzz_good_calls, 256, false};
-
-#endif

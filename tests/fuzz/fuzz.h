@@ -7,8 +7,7 @@
  * Two programs run targets: tests/test_fuzz.c with mutations of its own, everywhere and the same each time;
  * and tests/fuzz/libfuzzer.c, where clang has libFuzzer, which follows what the code does with them (make
  * fuzz). Read first: fuzz_mutate. */
-#ifndef TESTS_FUZZ_H
-#define TESTS_FUZZ_H
+#pragma once
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -230,5 +229,3 @@ static size_t fuzz_mutate(const fuzz_target *t, uint8_t *d, size_t size, size_t 
     for (size_t n = 1 + fuzz_below(r, 4); n; n--) size = fuzz_once(t, d, size, room, r);
     return size;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* notes.h - fuzz targets that read short texts: profiles of a machine, and settings in the environment. */
-#ifndef TESTS_FUZZ_NOTES_H
-#define TESTS_FUZZ_NOTES_H
+#pragma once
 
 #include <math.h>
 
@@ -154,5 +153,3 @@ static size_t fuzz_good_formula(unsigned k, uint8_t *out, size_t room)
 static const fuzz_target fuzz_formula = {"formula", fuzz_one_formula, fuzz_good_formula, 1 << 11, true};
 static const fuzz_target fuzz_profile = {"profile", fuzz_one_profile, fuzz_good_profile, 1 << 12, true};
 static const fuzz_target fuzz_settings = {"settings", fuzz_one_settings, fuzz_good_settings, 1 << 11, true};
-
-#endif

@@ -1,7 +1,6 @@
 /* readers.h - fuzz targets that read files: checkpoints with an optimizer's state, IDX, sheets, images,
  * CIFAR-10, arrays, texts. */
-#ifndef TESTS_FUZZ_READERS_H
-#define TESTS_FUZZ_READERS_H
+#pragma once
 
 #include <unistd.h>
 #ifdef TN_HAVE_ZLIB
@@ -516,5 +515,3 @@ static const fuzz_target fuzz_image = {"image", fuzz_one_image, fuzz_good_image,
 static const fuzz_target fuzz_cifar = {"cifar", fuzz_one_cifar, fuzz_good_cifar, 10000, false};
 static const fuzz_target fuzz_npy = {"npy", fuzz_one_npy, fuzz_good_npy, 1 << 10, true};
 static const fuzz_target fuzz_text = {"text", fuzz_one_text, fuzz_good_text, 1 << 10, false};
-
-#endif

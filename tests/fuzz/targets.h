@@ -1,6 +1,5 @@
 /* targets.h - the list of fuzz targets. */
-#ifndef TESTS_FUZZ_TARGETS_H
-#define TESTS_FUZZ_TARGETS_H
+#pragma once
 
 #include "calls.h"
 #include "notes.h"
@@ -24,5 +23,3 @@ static const fuzz_target *fuzz_find(const char *name)
         if (name && !strcmp(fuzz_targets[i]->name, name)) return fuzz_targets[i];
     return NULL;
 }
-
-#endif

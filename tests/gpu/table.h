@@ -4,8 +4,7 @@
  * A family of kernels is a function that gives its rows one by one (families[] in table.c and in
  * tests/test_cuda_kernels.c). Read first: struct table_row, then table.c.
  */
-#ifndef TESTS_GPU_TABLE_H
-#define TESTS_GPU_TABLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,5 +49,3 @@ static inline long table_resident(const table_row *row, long registers)
     const long least = by_registers < by_shared ? by_registers : by_shared;
     return least < by_threads ? least : by_threads;
 }
-
-#endif

@@ -5,8 +5,7 @@
  * The times are of a batch of 8 with 16 heads of 2048 queries and keys, or of a single sequence. Read first:
  * attention_row.
  */
-#ifndef TESTS_GPU_TABLE_ATTENTION_H
-#define TESTS_GPU_TABLE_ATTENTION_H
+#pragma once
 
 #include "fuser/text/attention_cuda.h"
 #include "tests/gpu/table.h"
@@ -87,5 +86,3 @@ static inline bool attention_row(int i, table_row *out)
     out->bound = t.bound;
     return true; /* tested by test_cuda_attention */
 }
-
-#endif

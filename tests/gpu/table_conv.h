@@ -6,8 +6,7 @@
  * The times are of a batch of 64 images, 56 x 56, 128 channels to 256, window 3 x 3, and of the tile that is
  * named, without what the fuser adds at the end: it stores, in the dtype. Read first: conv_row.
  */
-#ifndef TESTS_GPU_TABLE_CONV_H
-#define TESTS_GPU_TABLE_CONV_H
+#pragma once
 
 #include "fuser/loops/conv_tile.h"
 #include "src/device/embed.h"
@@ -137,5 +136,3 @@ static inline bool direct_row(int i, table_row *out)
         k == 0 && !group[g].stats && group[g].in == group[g].out && (group[g].in == 1 || group[g].in == 4);
     return true;
 }
-
-#endif

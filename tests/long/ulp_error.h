@@ -1,8 +1,7 @@
 /* ulp_error.h - how far an f32 is from an exact value, for the tests of the prelude.
  *
  * Read first: tn_ulp_error. */
-#ifndef TN_ULP_ERROR_H
-#define TN_ULP_ERROR_H
+#pragma once
 
 #include <math.h>
 #include <stdint.h>
@@ -87,5 +86,3 @@ enum { TN_RELATIVE = -126, TN_OF_HALF = -1 };
     X(ceil, ceil, TN_RELATIVE)                                                                               \
     X(trunc, trunc, TN_RELATIVE)                                                                             \
     X(round, rint, TN_RELATIVE)
-
-#endif

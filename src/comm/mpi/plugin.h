@@ -1,8 +1,7 @@
 /* plugin.h - what the two ways by which this plugin connects ranks have in common: messages of MPI (mpi.c),
  * and, where all ranks are on one host, memory that MPI has them share (shared.c). Both come to the same
  * bits. Nothing here is of the library: the plugin is built by mpicc alone. */
-#ifndef TN_MPI_PLUGIN_H
-#define TN_MPI_PLUGIN_H
+#pragma once
 
 #include "../comm.h"
 
@@ -48,5 +47,3 @@ void tn_mpi_silent(char *why, const int *silent, int ranks, double timeout);
 /* out[], and copy[] where it is not NULL, become the mean of piece[0][], piece[1][], .., added in this order,
  * of n floats or doubles; out may be one of them. */
 void tn_mpi_add(void *out, void *copy, const void *const *piece, size_t n, int ranks, bool wide);
-
-#endif

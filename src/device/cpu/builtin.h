@@ -8,8 +8,7 @@
  *
  * Products and convolutions are the device's own; what has no loop here goes through the reference
  * interpreter, in f64 on one thread: correct, and slow. Read first: tn_builtin_run. */
-#ifndef TN_CPU_BUILTIN_H
-#define TN_CPU_BUILTIN_H
+#pragma once
 
 #include "../../core/graph.h"
 #include "../device.h"
@@ -58,5 +57,3 @@ void tn_bl_eltwise(struct tn_pool *pool, const tn_tensor *node, const tn_bl_oper
 bool tn_bl_has_reduce(const tn_tensor *node, int64_t *outer, int64_t *red, int64_t *inner);
 int tn_bl_reduce(tn_device *d, tn_op op, const float *x, int64_t outer, int64_t red, int64_t inner,
                  float *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* compile.h - the machine's C compiler, and loading what it made. */
-#ifndef TN_CPU_COMPILE_H
-#define TN_CPU_COMPILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,5 +50,3 @@ typedef struct tn_object {
 } tn_object;
 int tn_object_load(const char *path, bool refuse_folder, tn_object *out, char *why, size_t why_bytes);
 void tn_object_unload(tn_object *o);
-
-#endif

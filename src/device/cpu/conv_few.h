@@ -1,7 +1,6 @@
 /* conv_few.h - windows of many channels for results of few: vectors along the windows, where those of a
  * product's kernel, along the results' channels, would be nearly empty. */
-#ifndef TN_CONV_FEW_H
-#define TN_CONV_FEW_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,5 +18,3 @@ typedef struct tn_few {
 } tn_few;
 
 void tn_few_results(const tn_few *f);
-
-#endif

@@ -1,7 +1,6 @@
 /* conv_slide.h - depthwise windows of 3 x 3 that slide along a line: what a window has in common with the one
  * before stays in registers, and 16-bit numbers are widened there. For processors with AVX-512. */
-#ifndef TN_CONV_SLIDE_H
-#define TN_CONV_SLIDE_H
+#pragma once
 
 #include "../device.h"
 
@@ -23,5 +22,3 @@ bool tn_slide_serves(tn_dtype dtype, int64_t step);
 void tn_slide_results(const tn_slide *s, char *results);
 /* Adds to the taps what a line's gradients give. */
 void tn_slide_weights(const tn_slide *s, const char *gradients);
-
-#endif

@@ -11,8 +11,7 @@
  * of its pixels, as many as the stride: gx[p] is the sum of gy[(p + pad - tap * dilation) / stride] over the
  * taps for which that is whole, and these are the same for all p that are equal modulo the stride. No zero is
  * multiplied. Read first: tn_conv_axis, then tn_windows. */
-#ifndef TN_CONV_WINDOWS_H
-#define TN_CONV_WINDOWS_H
+#pragma once
 
 #include "cpu_lib.h"
 #include "gemm_kernel.h"
@@ -65,5 +64,3 @@ void tn_windows_cut(tn_windows *w, bool rows, int64_t bytes, int64_t most);
 tn_band tn_windows_band(const tn_windows *w, int64_t group, int64_t i);
 /* Returns the first pixel's window, of patches; else row l0 * step + low, column x0 * step + low. */
 const char *tn_windows_copy(const tn_windows *w, const tn_band *b, char *copy);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * A tn_cpu_lib belongs to one session, as its pool does: one call at a time. Read first: tn_cpu_gemm and
  * tn_cpu_conv2d in cpu_lib.c. */
-#ifndef TN_CPU_LIB_H
-#define TN_CPU_LIB_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -103,5 +102,3 @@ static inline int64_t tn_conv2d_tap(const tn_conv2d_desc *c, int axis, int64_t o
     if (stride == 1) return i < (axis ? c->ow : c->oh) ? i : -1;
     return i % stride == 0 && i / stride < (axis ? c->ow : c->oh) ? i / stride : -1;
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Two uses: workers take over the caller's mode, so that a chunk's bits do not depend on who ran it; and the
  * mode is put back after a library is loaded, whatever its start-up code did to it. */
-#ifndef TN_FPU_H
-#define TN_FPU_H
+#pragma once
 
 #include <stdint.h>
 
@@ -29,6 +28,4 @@ static inline void tn_fpu_set(uint64_t mode)
 #else
 static inline uint64_t tn_fpu_get(void) { return 0; }
 static inline void tn_fpu_set(uint64_t mode) { (void)mode; }
-#endif
-
 #endif

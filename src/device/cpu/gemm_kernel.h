@@ -6,8 +6,7 @@
  * converted while packing, but for bf16 where the processor multiplies it (AVX512_BF16): there an element of
  * A and B is a pair of bf16 that follow each other along k, and what is said of k below counts pairs. That
  * instruction takes denormals for 0 and makes none. Read first: tn_gemm_block, then gemm_micro.h. */
-#ifndef TN_GEMM_KERNEL_H
-#define TN_GEMM_KERNEL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -95,5 +94,3 @@ void tn_pack_transpose(tn_dtype d, const void *src, int64_t lds, int64_t cols, i
 /* dst[p * ldd + j] = the pair src[2p * lds + j], src[(2p + 1) * lds + j] for j < cols, 2p < k; 0 for what is
  * behind k, and for j up to the next multiple of 4. For processors with a kernel of pairs. */
 void tn_pack_pairs(const uint16_t *src, int64_t lds, int64_t cols, int64_t k, uint32_t *dst, int64_t ldd);
-
-#endif

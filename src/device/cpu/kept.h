@@ -1,6 +1,5 @@
 /* kept.h - what an earlier run has compiled, for a machine without a compiler. */
-#ifndef TN_CPU_KEPT_H
-#define TN_CPU_KEPT_H
+#pragma once
 
 #include "../kcache.h"
 
@@ -9,5 +8,3 @@
  * and they are sanitized where this library is. NULL: there are none. Where several compilers have filled the
  * folder it is that of the first file by name, so that it is the same in each run. */
 char *tn_kept_common(tn_kcache *cache);
-
-#endif

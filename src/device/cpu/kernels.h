@@ -3,8 +3,7 @@
  * Several texts may be compiled as one translation unit. So a text defines nothing at file scope that another
  * could define too, except its entry (renamed where two are equal) and helpers that are `static`; the
  * macros it defines are undefined behind it (batch.h). Where a unit of several does not compile, each is tried alone. */
-#ifndef TN_CPU_KERNELS_H
-#define TN_CPU_KERNELS_H
+#pragma once
 
 #include "../device.h"
 #include "../kcache.h"
@@ -30,5 +29,3 @@ int tn_kernels_compile(tn_kernels *k, const tn_source *src, int n, tn_kernel **o
                        tn_errbuf *err);
 tn_kernel_fn *tn_kernel_entry(const tn_kernel *kernel);
 tn_kernel_fn *tn_kernel_finish(const tn_kernel *kernel); /* NULL: it has none */
-
-#endif

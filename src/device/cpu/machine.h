@@ -1,6 +1,5 @@
 /* machine.h - which processor this is. */
-#ifndef TN_CPU_MACHINE_H
-#define TN_CPU_MACHINE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -9,5 +8,3 @@
  * avx512f, 32 MiB". */
 void tn_cpu_machine(char *out, size_t n);
 int64_t tn_cpu_last_cache(void); /* bytes; 0: not known */
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Blocks given back are kept, by size class where small and whole where large, so that a step's second run
  * asks the system for nothing. One thread at a time, as its device. */
-#ifndef TN_CPU_MEMORY_H
-#define TN_CPU_MEMORY_H
+#pragma once
 
 #include <stddef.h>
 
@@ -29,5 +28,3 @@ void tn_memory_release(tn_memory *m, void *base);
 size_t tn_memory_now(const tn_memory *m);  /* bytes handed out and committed */
 size_t tn_memory_peak(const tn_memory *m); /* their maximum since open */
 size_t tn_memory_kept(const tn_memory *m); /* bytes given back but not returned to the system */
-
-#endif

@@ -3,8 +3,7 @@
  * Work is n items cut into fixed chunks [i*chunk, min(n, (i+1)*chunk)). The cut depends on n and chunk only,
  * never on the thread count, so a kernel that is deterministic per chunk gives the same bits on any machine.
  * A pool runs one call at a time: it belongs to one session, and a session to one thread at a time. */
-#ifndef TN_POOL_H
-#define TN_POOL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ void tn_pool_run(tn_pool *p, void (*fn)(void *arg, int64_t begin, int64_t end), 
  * computes nothing. */
 void tn_pool_rehearse(tn_pool *p, bool on);
 bool tn_pool_rehearses(const tn_pool *p);
-
-#endif

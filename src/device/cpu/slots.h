@@ -1,7 +1,6 @@
 /* slots.h - as many blocks of scratch memory as threads may run at a time, one taken by each while it runs a
  * chunk: a pool's chunks do not know which thread has them. Read first: tn_open_slots. */
-#ifndef TN_SLOTS_H
-#define TN_SLOTS_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -38,5 +37,3 @@ static inline void tn_give_slot(tn_slots *s, int i)
 {
     atomic_flag_clear_explicit(&s->taken[i], memory_order_release);
 }
-
-#endif

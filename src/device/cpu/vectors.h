@@ -1,7 +1,6 @@
 /* vectors.h - what files that are compiled for several instruction sets have in common: whether this is x86,
  * loops unrolled to the end, and the compiler's own vectors of 16 bytes for any processor. */
-#ifndef TN_VECTORS_H
-#define TN_VECTORS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -117,6 +116,4 @@ AVX512_INLINE void avx512_store_floats(tn_dtype t, void *p, __m512 v, __mmask16 
     else
         _mm256_mask_storeu_epi16(p, lanes, h);
 }
-#endif
-
 #endif

@@ -1,8 +1,7 @@
 /* winograd.h - convolutions by 3x3 windows with fewer multiplications: Winograd's F(2x2, 3x3) and F(4x4,
  * 3x3), all three passes, f32, or f16 and bf16 with transforms and products in f32. What the transforms are
  * stands in winograd_kernel.h, how they are put together in winograd.c. */
-#ifndef TN_WINOGRAD_H
-#define TN_WINOGRAD_H
+#pragma once
 
 #include "cpu_lib.h"
 
@@ -19,5 +18,3 @@ int tn_winograd_tile(const tn_conv2d_desc *c);
  * is not finite may reach every result of the tiles whose inputs hold it, as NaN. */
 int tn_winograd_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, int tile,
                        tn_errbuf *err);
-
-#endif

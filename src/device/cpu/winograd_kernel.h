@@ -19,8 +19,7 @@
  * 0, 5/8, -5/8, 3/2, -3/2, whose powers are exact and stay near 1: the error is about twice as large, where
  * the usual 0, 1, -1, 2, -2 make it five times as large (tests/test_conv.c). Read first: tn_winograd_kernel.
  */
-#ifndef TN_WINOGRAD_KERNEL_H
-#define TN_WINOGRAD_KERNEL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,5 +49,3 @@ typedef struct tn_winograd_kernel {
 const tn_winograd_kernel *tn_winograd_kernel_best(int tile, tn_dtype dtype);
 /* The i-th of all that this processor runs, in the order of tn_gemm_kernel_at, NULL at the end: for tests. */
 const tn_winograd_kernel *tn_winograd_kernel_at(int tile, tn_dtype dtype, int i);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Read first: tn_cuda_load.
  */
-#ifndef TN_CUDA_API_H
-#define TN_CUDA_API_H
+#pragma once
 
 #include <limits.h>
 #include <stddef.h>
@@ -174,5 +173,3 @@ int tn_cuda_load_nvrtc(tn_cuda_api **out, tn_errbuf *err);
  * none, or TENSOR_CUDA_NVRTC says which to take; then api is as it was. */
 bool tn_cuda_older_nvrtc(tn_cuda_api *api);
 void tn_cuda_unload(tn_cuda_api *api); /* NULL is allowed */
-
-#endif

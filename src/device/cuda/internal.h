@@ -17,8 +17,7 @@
  *
  * Read first: struct tn_cuda, then cuda.c.
  */
-#ifndef TN_CUDA_INTERNAL_H
-#define TN_CUDA_INTERNAL_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -216,5 +215,3 @@ int tn_cuda_record_begin(tn_device *d, tn_errbuf *err);
 int tn_cuda_record_end(tn_device *d, tn_recording **out, tn_errbuf *err);
 int tn_cuda_replay(tn_device *d, tn_recording *r, tn_errbuf *err);
 void tn_cuda_forget(tn_device *d, tn_recording *r);
-
-#endif

@@ -3,8 +3,7 @@
  * run.c gathers every operand into row-major elements without gaps and hands them over with a zeroed result;
  * the op functions below therefore know shapes and attributes but no strides or memory. What only moves
  * elements moves doubles; what computes asks whether they are integers (tn_ref_ints). */
-#ifndef TN_REF_INTERNAL_H
-#define TN_REF_INTERNAL_H
+#pragma once
 
 #include "ref.h"
 
@@ -68,5 +67,3 @@ void tn_ref_copy(double *out, const double *in, int ndim, const int64_t *shape, 
 
 /* Steps a multi-index in row-major order; after the last one it is all zeros again. */
 void tn_ref_next(int ndim, const int64_t *shape, int64_t *index);
-
-#endif

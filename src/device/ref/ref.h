@@ -10,8 +10,7 @@
  * can be said.
  *
  * Read first: tn_ref_run in run.c, which hands each op dense operands and a zeroed result. */
-#ifndef TN_REF_H
-#define TN_REF_H
+#pragma once
 
 #include "../../core/graph.h"
 #include "../device.h"
@@ -30,5 +29,3 @@ int tn_ref_run(tn_tensor *node, tn_errbuf *err);
  * rounding decides (a comparison, a floor) the spread is as large as the step. 0 turns it off. The same
  * seed moves the same elements the same way; seed 0 rounds results to their dtype instead. */
 void tn_ref_set_noise(tn_device *d, double amplitude, uint64_t seed);
-
-#endif
