@@ -255,8 +255,8 @@ static const struct {
     {APPLY "#endif\n" SHOW BARRIER, "#endif\n" SHOW BARRIER " */\n" APPLY "/*", "shared memory",
      1}, /* others read it */
     {"        show();\n", "", "no fence.proxy.async", 2},
-    {"    tn_wgmma_wait<1>();\n", "", OTHERS, 2},
-    {"    tn_wgmma_wait<1>();\n", "    tn_wgmma_wait<2>();\n", AWAITED, 2},
+    {"tn_wgmma_wait<1>();", "", OTHERS, 2},
+    {"tn_wgmma_wait<1>();", "tn_wgmma_wait<2>();", AWAITED, 2},
     {"    settle(sum);\n", "", "before its wgmma were waited for", 2},
     {"((chunk ^ row) & 7); /* panels", "((chunk + row) & 7); /* panels", OTHERS, 2},
     {"AHEAD = STAGES - 1 - WGMMA", "AHEAD = STAGES - 1", AWAITED, 2},

@@ -3,11 +3,11 @@
 
 int tn_gemm_check(const tn_gemm *g, int64_t *batches, tn_errbuf *err)
 {
-    if (g->bias && !tn_dtype_is_float(g->dtype))
-        return tn_err(err, TN_E_DTYPE, "gemm: a bias of %s is not supported", tn_dtype_name(g->dtype));
     if (g->m < 0 || g->n < 0 || g->k < 0 || g->batch_ndim < 0 || g->batch_ndim > TN_GEMM_BATCH_DIMS)
         return tn_err(err, TN_E_ARG, "gemm: extents %lld x %lld x %lld with %d batch dimensions",
                       (long long)g->m, (long long)g->n, (long long)g->k, g->batch_ndim);
+    if (g->bias && !tn_dtype_is_float(g->dtype))
+        return tn_err(err, TN_E_DTYPE, "gemm: a bias of %s is not supported", tn_dtype_name(g->dtype));
     *batches = g->m && g->n;
     for (int d = 0; d < g->batch_ndim; d++) *batches *= g->batch[d];
     return TN_OK;
