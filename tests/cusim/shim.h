@@ -35,34 +35,6 @@ struct dim3 {
     unsigned x, y, z;
     constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
-struct alignas(8) float2 {
-    float x, y;
-};
-struct alignas(16) float4 {
-    float x, y, z, w;
-};
-struct alignas(8) int2 {
-    int x, y;
-};
-struct alignas(16) int4 {
-    int x, y, z, w;
-};
-struct alignas(8) uint2 {
-    unsigned x, y;
-};
-struct alignas(16) uint4 {
-    unsigned x, y, z, w;
-};
-struct alignas(16) double2 {
-    double x, y;
-};
-struct alignas(16) longlong2 {
-    long long x, y;
-};
-static inline float2 make_float2(float x, float y) { return {x, y}; }
-static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
-static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
-static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 extern "C" {
 extern const struct cusim_builtins {
@@ -173,7 +145,6 @@ static inline __attribute__((always_inline)) T cusim_shuffle(int line, unsigned 
 }
 
 #define __threadfence() cusim_fence()
-static inline void __threadfence_block() { __asm__ volatile("" ::: "memory"); }
 static inline unsigned atomicAdd(unsigned *at, unsigned value) { return cusim_atomic_add(at, value); }
 static inline int atomicAdd(int *at, int value)
 {
@@ -248,9 +219,6 @@ extern "C" double ldexp(double, int) noexcept;
 extern "C" float ldexpf(float, int) noexcept;
 
 static inline float fma(float x, float y, float z) { return fmaf(x, y, z); }
-static inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
-static inline double __fma_rn(double x, double y, double z) { return fma(x, y, z); }
-static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 #define CUSIM_ORDER(type)                                                                                    \
     static inline type min(type a, type b) { return b < a ? b : a; }                                         \
@@ -273,14 +241,7 @@ CUSIM_KIND(isnan)
 CUSIM_KIND(isinf)
 CUSIM_KIND(isfinite)
 CUSIM_KIND(signbit)
-static inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
-static inline int __popc(unsigned x) { return __builtin_popcount(x); }
-static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline unsigned __umulhi(unsigned x, unsigned y) { return (unsigned)((unsigned long)x * y >> 32); }
-static inline unsigned long __umul64hi(unsigned long x, unsigned long y)
-{
-    return (unsigned long)((unsigned __int128)x * y >> 64);
-}
 
 /* ---- what the compiler calls where an index or an address is wrong: not that of a sanitized program ---- */
 
