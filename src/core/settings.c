@@ -1,6 +1,7 @@
 /* settings.c - one row for each variable whose values can be listed. Start with tn_settings_read. */
 #include "settings.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,22 +18,8 @@ typedef struct variable {
     const choice *choices; /* until one without a text; NULL: a whole number, `least` to `most` */
     int least, most;
     int otherwise;
+    size_t at; /* of an int in tn_settings, or of what is as large */
 } variable;
-
-enum {
-    DEVICE,
-    MODE,
-    PRECISION,
-    THREADS,
-    REPLAY,
-    PLANS,
-    KERNEL_OPT,
-    DEBUG,
-    CHECK,
-    TUNE,
-    COMM_TIMEOUT,
-    VARIABLES
-};
 
 static const choice devices[] = {
     {"auto", TN_AUTO}, {"cpu", TN_CPU}, {"cuda", TN_CUDA}, {"ref", TN_REF}, {NULL, 0}};
@@ -44,20 +31,24 @@ static const choice precisions[] = {{"f32", TN_PRECISION_F32},
                                     {NULL, 0}};
 static const choice switches[] = {{"on", 1}, {"off", 0}, {"1", 1}, {"0", 0}, {NULL, 0}};
 
-static const variable variables[VARIABLES] = {
-    [DEVICE] = {"TENSOR_DEVICE", TN_ACCEPTED_DEVICES, devices, 0, 0, TN_AUTO},
-    [MODE] = {"TENSOR_MODE", TN_ACCEPTED_MODES, modes, 0, 0, TN_MODE_AUTO},
-    [PRECISION] = {"TENSOR_PRECISION", "f32, tf32, bf16 and f16", precisions, 0, 0, TN_PRECISION_F32},
-    [THREADS] = {"TENSOR_THREADS", "1 to 256, and 0 for all there are", NULL, 0, TN_THREADS_MAX, 0},
-    [REPLAY] = {"TENSOR_REPLAY", "on and off", switches, 0, 0, 1},
+#define AT(member) offsetof(tn_settings, member)
+static const variable variables[] = {
+    {"TENSOR_DEVICE", TN_ACCEPTED_DEVICES, devices, 0, 0, TN_AUTO, AT(device)},
+    {"TENSOR_MODE", TN_ACCEPTED_MODES, modes, 0, 0, TN_MODE_AUTO, AT(mode)},
+    {"TENSOR_PRECISION", "f32, tf32, bf16 and f16", precisions, 0, 0, TN_PRECISION_F32, AT(precision)},
+    {"TENSOR_THREADS", "1 to 256, and 0 for all there are", NULL, 0, TN_THREADS_MAX, 0, AT(threads)},
+    {"TENSOR_REPLAY", "on and off", switches, 0, 0, 1, AT(replay)},
     /* eager mode has one for each operator and shape: some hundreds for a model */
-    [PLANS] = {"TENSOR_PLANS", "1 to 65536", NULL, 1, TN_PLANS_MAX, 256},
-    [KERNEL_OPT] = {"TENSOR_KERNEL_OPT", "0 to 3", NULL, 0, 3, 3},
-    [DEBUG] = {"TENSOR_DEBUG", "0 to 5", NULL, 0, TN_DEBUG_MAX, 0},
-    [CHECK] = {"TENSOR_CHECK", "1 and 0", switches, 0, 0, 0},
-    [TUNE] = {"TENSOR_TUNE", "1 and 0", switches, 0, 0, 0},
-    [COMM_TIMEOUT] = {"TENSOR_COMM_TIMEOUT", "1 to 86400", NULL, 1, 86400, 300},
+    {"TENSOR_PLANS", "1 to 65536", NULL, 1, TN_PLANS_MAX, 256, AT(plans)},
+    {"TENSOR_KERNEL_OPT", "0 to 3", NULL, 0, 3, 3, AT(kernel_opt)},
+    {"TENSOR_DEBUG", "0 to 5", NULL, 0, TN_DEBUG_MAX, 0, AT(debug)},
+    {"TENSOR_CHECK", "1 and 0", switches, 0, 0, 0, AT(check)},
+    {"TENSOR_TUNE", "1 and 0", switches, 0, 0, 0, AT(tune)},
+    {"TENSOR_COMM_TIMEOUT", "1 to 86400", NULL, 1, 86400, 300, AT(comm_timeout)},
 };
+_Static_assert(sizeof(tn_device_kind) == sizeof(int) && sizeof(tn_mode) == sizeof(int) &&
+                   sizeof(tn_precision) == sizeof(int),
+               "settings are read as ints");
 
 /* "cuda:1" -> 1; -1: it is no such text. */
 static int number_of_gpu(const char *text)
@@ -102,38 +93,28 @@ bool tn_setting_is_foreign(void) { return getauxval(AT_SECURE) != 0; }
 
 tn_settings tn_settings_read(void (*log)(int level, const char *text, void *user), void *user)
 {
-    int value[VARIABLES];
-    bool bad[VARIABLES] = {false};
-    for (int i = 0; i < VARIABLES; i++) {
+    const char *device = tn_setting("TENSOR_DEVICE");
+    const int gpu = number_of_gpu(device);
+    tn_settings s = {.gpu = gpu < 0 ? 0 : gpu,
+                     .planned = planned_gpu(device),
+                     .cache = tn_setting("TENSOR_CACHE"),
+                     .dump = tn_setting("TENSOR_DUMP"),
+                     .cc = tn_setting("TENSOR_CC"),
+                     .profile = tn_setting("TENSOR_PROFILE"),
+                     .report = tn_setting("TENSOR_REPORT")};
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         const variable *v = &variables[i];
         const char *text = tn_setting(v->name);
-        value[i] = v->otherwise;
-        bad[i] = text && !parse(v, text, &value[i]);
-        if (!bad[i] || !log) continue;
+        int *value = (int *)(void *)((char *)&s + v->at);
+        *value = v->otherwise;
+        if (!text || parse(v, text, value)) continue;
+        if (v->choices == devices) s.bad_device = text;
+        if (v->choices == modes) s.bad_mode = text;
+        if (!log) continue;
         char line[400];
         snprintf(line, sizeof line, "%s is '%.100s', which means nothing: accepted: %s", v->name, text,
                  v->accepts);
         log(TN_LOG_WARN, line, user);
     }
-    const int gpu = number_of_gpu(tn_setting(variables[DEVICE].name));
-    return (tn_settings){.device = (tn_device_kind)value[DEVICE],
-                         .gpu = gpu < 0 ? 0 : gpu,
-                         .planned = planned_gpu(tn_setting(variables[DEVICE].name)),
-                         .mode = (tn_mode)value[MODE],
-                         .precision = (tn_precision)value[PRECISION],
-                         .threads = value[THREADS],
-                         .replay = value[REPLAY] != 0,
-                         .plans = value[PLANS],
-                         .kernel_opt = value[KERNEL_OPT],
-                         .debug = value[DEBUG],
-                         .check = value[CHECK] != 0,
-                         .tune = value[TUNE] != 0,
-                         .comm_timeout = value[COMM_TIMEOUT],
-                         .cache = tn_setting("TENSOR_CACHE"),
-                         .dump = tn_setting("TENSOR_DUMP"),
-                         .cc = tn_setting("TENSOR_CC"),
-                         .profile = tn_setting("TENSOR_PROFILE"),
-                         .report = tn_setting("TENSOR_REPORT"),
-                         .bad_device = bad[DEVICE] ? tn_setting(variables[DEVICE].name) : NULL,
-                         .bad_mode = bad[MODE] ? tn_setting(variables[MODE].name) : NULL};
+    return s;
 }

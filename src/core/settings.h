@@ -22,12 +22,12 @@ typedef struct tn_settings {
     tn_mode mode;           /* TENSOR_MODE; TN_MODE_AUTO */
     tn_precision precision; /* TENSOR_PRECISION; TN_PRECISION_F32 */
     int threads;            /* TENSOR_THREADS; 0: not said */
-    bool replay;            /* TENSOR_REPLAY; true */
+    int replay;             /* TENSOR_REPLAY; 1 */
     int plans;              /* TENSOR_PLANS; 256: how many a session remembers */
     int kernel_opt;         /* TENSOR_KERNEL_OPT; 3 */
     int debug;              /* TENSOR_DEBUG; 0 */
-    bool check;             /* TENSOR_CHECK; false */
-    bool tune;              /* TENSOR_TUNE; false */
+    int check;              /* TENSOR_CHECK; 0 */
+    int tune;               /* TENSOR_TUNE; 0 */
     int comm_timeout;       /* TENSOR_COMM_TIMEOUT; 300: seconds that a rank may be silent */
     const char *cache, *dump, *cc, *profile,
         *report; /* TENSOR_CACHE, DUMP, CC, PROFILE, REPORT: as they stand; NULL when not set */
