@@ -57,6 +57,7 @@ TEST_IN(shapes, setup, teardown)
     fails(TN_E_SHAPE, "reshape", "[2, 3]", tn_reshape(a, TN_SHAPE(4, -1)));
     fails(TN_E_SHAPE, "expand", "[2, 3]|[2, 6]", tn_expand(a, TN_SHAPE(2, 6)));
     fails(TN_E_SHAPE, "expand", "[5, 2, 3]", tn_expand(c, TN_SHAPE(2, 3)));
+    fails(TN_E_SHAPE, "expand", "[5, 2, 3]|[]", tn_expand(c, TN_SCALAR)); /* no axis to compare */
     fails(TN_E_SHAPE, "expand", "-1 keeps|axis 0 is new|[2, 3]", tn_expand(a, TN_SHAPE(-1, 2, 3)));
     fails(TN_E_SHAPE, "expand", "axis 1 is new|[2, 3]", tn_expand(a, TN_SHAPE(4, -1, 2, 3)));
     fails(TN_E_SHAPE, "expand", "extent -2 of axis 1|-1", tn_expand(a, TN_SHAPE(2, -2)));

@@ -119,13 +119,14 @@ tn_tensor *tn_mk_expand(tn_tensor *x, int ndim, const int64_t *shape)
         return tn_mk_expand(tn_mk_reshape(x, ndim, s), ndim, shape);
     }
     int64_t stride[TN_MAX_DIMS] = {0};
-    for (int i = 0; i < ndim && x->ndim; i++) {
-        if (lead < 0 || (x->shape[i] != shape[i] && x->shape[i] != 1)) {
-            return tn_error_set(x->graph, TN_E_SHAPE, "shape %s does not expand to %s", TN_TENSOR_TEXT(x),
-                                TN_SHAPE_TEXT(ndim, shape));
-        }
+    bool fits = lead >= 0;
+    for (int i = 0; i < ndim && x->ndim && fits; i++) {
+        fits = x->shape[i] == shape[i] || x->shape[i] == 1;
         stride[i] = x->shape[i] == shape[i] ? x->stride[i] : 0;
     }
+    if (!fits)
+        return tn_error_set(x->graph, TN_E_SHAPE, "shape %s does not expand to %s", TN_TENSOR_TEXT(x),
+                            TN_SHAPE_TEXT(ndim, shape));
     return strided(TN_OP_expand, x, ndim, shape, stride, x->offset);
 }
 
