@@ -68,17 +68,15 @@ extern void *__libc_malloc(size_t bytes), *__libc_calloc(size_t n, size_t size),
     *__libc_realloc(void *p, size_t bytes), *__libc_memalign(size_t align, size_t bytes);
 extern void __libc_free(void *p);
 
-enum { SLOTS = 1 << 19, FRAMES = 8 };
-static struct block {
-    void *p;
-    void *from[FRAMES];
-} * table; /* open addressing; p of a slot that was left: (void *)1 */
+enum { SLOTS = 1 << 15, FRAMES = 8 };
+static void **table; /* open addressing, without gaps; small, as each page of it is a page's fault */
+static void *(*from_whom)[FRAMES]; /* of the block in the same slot, where that is traced */
+static long n_blocks;
 static atomic_flag busy = ATOMIC_FLAG_INIT;
-static bool traced;
 
 static uint32_t slot_of(const void *p)
 {
-    return (uint32_t)((uintptr_t)p >> 4) * 2654435761u >> 13 & (SLOTS - 1);
+    return (uint32_t)((uintptr_t)p >> 4) * 2654435761u >> 17 & (SLOTS - 1);
 }
 
 static void note(void *p, void *from)
@@ -86,15 +84,18 @@ static void note(void *p, void *from)
     if (!table || !p || inside) return;
     inside++;
     void *frame[FRAMES + 2] = {NULL};
-    int frames = traced ? backtrace(frame, FRAMES + 2) : 0;
+    int frames = from_whom ? backtrace(frame, FRAMES + 2) : 0;
     while (atomic_flag_test_and_set(&busy)) {
     }
+    if (++n_blocks == SLOTS) abort();
     uint32_t i = slot_of(p);
-    while ((uintptr_t)table[i].p > 1) i = (i + 1) & (SLOTS - 1);
-    table[i].p = p;
-    table[i].from[0] = from;
-    for (int k = 2; k < frames; k++) table[i].from[k - 2] = frame[k];
-    for (int k = frames > 2 ? frames - 2 : 1; k < FRAMES; k++) table[i].from[k] = NULL;
+    while (table[i]) i = (i + 1) & (SLOTS - 1);
+    table[i] = p;
+    if (from_whom) {
+        from_whom[i][0] = from;
+        for (int k = 2; k < frames; k++) from_whom[i][k - 2] = frame[k];
+        for (int k = frames > 2 ? frames - 2 : 1; k < FRAMES; k++) from_whom[i][k] = NULL;
+    }
     atomic_flag_clear(&busy);
     inside--;
 }
@@ -105,31 +106,39 @@ static void forget(const void *p)
     while (atomic_flag_test_and_set(&busy)) {
     }
     uint32_t i = slot_of(p);
-    while (table[i].p && table[i].p != p) i = (i + 1) & (SLOTS - 1);
-    if (table[i].p) table[i].p = (void *)1;
+    while (table[i] && table[i] != p) i = (i + 1) & (SLOTS - 1);
+    if (table[i]) n_blocks--;
+    for (uint32_t k = i; table[i];) { /* what stands behind and could stand here moves up */
+        k = (k + 1) & (SLOTS - 1);
+        if (table[k] && ((k - slot_of(table[k])) & (SLOTS - 1)) < ((k - i) & (SLOTS - 1))) continue;
+        table[i] = table[k];
+        if (table[k] && from_whom) memcpy(from_whom[i], from_whom[k], sizeof *from_whom);
+        i = k;
+    }
     atomic_flag_clear(&busy);
+}
+
+static void *pages(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
 }
 
 void blocks_watch(bool trace)
 {
-    if (!table)
-        table = mmap(NULL, SLOTS * sizeof *table, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    traced = trace;
     void *frame[1];
     if (trace) backtrace(frame, 1); /* it loads a library the first time */
+    if (trace) from_whom = pages(SLOTS * sizeof *from_whom);
+    table = pages(SLOTS * sizeof *table);
 }
 
 long blocks_live(void (*each)(void *const from[], int n, void *user), void *user)
 {
-    long n = 0;
     inside++;
-    for (uint32_t i = 0; table && i < SLOTS; i++) {
-        if ((uintptr_t)table[i].p <= 1) continue;
-        n++;
-        if (each) each(table[i].from, FRAMES, user);
-    }
+    for (uint32_t i = 0; each && from_whom && i < SLOTS; i++)
+        if (table[i]) each(from_whom[i], FRAMES, user);
     inside--;
-    return n;
+    return n_blocks;
 }
 
 #define FROM __builtin_return_address(0)

@@ -202,13 +202,22 @@ static size_t fuzz_good_idx(unsigned k, uint8_t *out, size_t room)
 
 /* ---- sheets ---- */
 
-/* Whether a PNG's header claims so many pixels that memory for them is most of the work: one in sixteen will
- * do. */
+/* Whether the header of a PNG or one of its parts, or a frame of a JPEG, claims so much that memory for it is
+ * most of the work: one in 64 will do. */
 static bool fuzz_claims_much(const uint8_t *data, size_t size)
 {
+    enum { MANY = 1 << 14 };
+    if (size % 64 == 0) return false;
+    const bool png = size && data[0] != 0xff;
     uint64_t side[2] = {0};
-    for (size_t i = 0; size >= 24 && i < 8; i++) side[i / 4] = side[i / 4] << 8 | data[16 + i];
-    return size % 16 && side[0] * side[1] > 1 << 16;
+    for (size_t i = 0; png && size >= 24 && i < 8; i++) side[i / 4] = side[i / 4] << 8 | data[16 + i];
+    bool much = side[0] * side[1] > MANY;
+    for (size_t i = 2; i + 9 <= size && !much; i++)
+        if (png) /* the length is longer than a file is */
+            much = !memcmp(data + i + 2, "IDAT", 4) && (data[i - 2] || data[i - 1]);
+        else if (data[i] == 0xff && data[i + 1] >= 0xc0 && data[i + 1] <= 0xc2) /* length, 8, sides */
+            much = (data[i + 5] << 8u | data[i + 6]) * (int64_t)(data[i + 7] << 8u | data[i + 8]) > MANY;
+    return much;
 }
 
 static void fuzz_one_sheet(const uint8_t *data, size_t size)

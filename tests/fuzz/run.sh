@@ -15,25 +15,38 @@ mkdir -p "$BUILD" || exit 1
 san=-fsanitize=address,undefined
 if printf 'int LLVMFuzzerTestOneInput(const char *p, unsigned long n); int LLVMFuzzerTestOneInput(const char *p, unsigned long n) { return p == 0 && n; }' |
     clang -fsanitize=fuzzer,address -x c - -o "$BUILD/probe" 2>/dev/null; then
-    program=$BUILD/fuzz/libfuzzer compiler=clang san=$san,fuzzer-no-link
+    program=fuzz/libfuzzer compiler=clang san=$san,fuzzer-no-link
 else
     echo 'make fuzz: no clang with libFuzzer (Debian: clang, libclang-rt-14-dev); mutations of our own, which follow no coverage'
-    program=$BUILD/tests/test_fuzz compiler=${CC:-cc}
+    program=tests/test_fuzz compiler=${CC:-cc}
 fi
 rm -f "$BUILD/probe"
-"$MAKE" --no-print-directory CC="$compiler" BUILD="$BUILD" SAN="$san -fno-sanitize-recover=all" \
-    OPT='-O1 -g1 -fno-omit-frame-pointer' "$program" || exit 1
-program=$(realpath "$program") failed=0
+# build FOLDER [FLAG..]: the program there
+build() {
+    folder=$1
+    shift
+    "$MAKE" --no-print-directory CC="$compiler" BUILD="$folder" SAN="$san $* -fno-sanitize-recover=all" \
+        OPT='-O1 -g1 -fno-omit-frame-pointer' "$folder/$program" || exit 1
+}
+failed=0
 for target; do
+    folder=$BUILD more=
+    case "$program $target" in
+    *libfuzzer\ calls) # what numbers are compared with is of no use to it, and that and the choice of inputs are most of the time
+        folder=$BUILD/calls more=-entropic=0
+        build "$folder" -fno-sanitize-coverage=trace-cmp ;;
+    *) build "$BUILD" ;;
+    esac
+    run=$(realpath "$folder/$program")
     case $program in
     *libfuzzer)
         mkdir -p "$BUILD/corpus/$target"
-        FUZZ_TARGET=$target "$program" -runs="$RUNS" -seed="${SEED:-1}" -max_len=16384 -rss_limit_mb=6000 -timeout=60 \
+        FUZZ_TARGET=$target "$run" -runs="$RUNS" $more -seed="${SEED:-1}" -max_len=16384 -rss_limit_mb=6000 -timeout=60 \
             -artifact_prefix="$BUILD/$target-" -verbosity=0 -print_final_stats=1 "$BUILD/corpus/$target" 2>"$BUILD/$target.log"
         status=$?
         runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$BUILD/$target.log") ;;
     *)
-        (cd "$BUILD" && "$program" --target "$target" --runs "$RUNS" --seed "${SEED:-1}") >"$BUILD/$target.log" 2>&1
+        (cd "$BUILD" && "$run" --target "$target" --runs "$RUNS" --seed "${SEED:-1}") >"$BUILD/$target.log" 2>&1
         status=$?
         runs=$(sed -n 's/.*: \([0-9]*\) runs$/\1/p' "$BUILD/$target.log" | tail -n 1) ;;
     esac

@@ -5,11 +5,12 @@
 #include "notes.h"
 #include "readers.h"
 
-/* Memory that is not there is an error here, and no finding. */
+/* Memory that is not there is an error here, and no finding; what is freed is kept for a while, but for fewer
+ * pages than make most of the time that of page faults. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
-    return "allocator_may_return_null=1:max_allocation_size_mb=2000:abort_on_error=1";
+    return "allocator_may_return_null=1:max_allocation_size_mb=2000:abort_on_error=1:quarantine_size_mb=16";
 }
 
 static const fuzz_target *const fuzz_targets[] = {
