@@ -173,33 +173,23 @@ TN_FN int tn_count_bits(uint32_t u)
     return (int)(((u + (u >> 4)) & 0x0f0f0f0fu) * 0x01010101u >> 24);
 }
 
-/* The value of the lane whose number differs in bit d. Any type of up to 8 bytes. */
-template <class T> TN_FN T tn_xor_lane(T x, int d)
-{
-    enum { WORDS = ((int)sizeof(T) + 3) / 4 };
-    union {
-        uint32_t w[WORDS];
-        T x;
-    } u;
-    u.w[0] = 0;
-    u.x = x;
-    TN_UNROLL(int i = 0; i < WORDS; i++) u.w[i] = __shfl_xor_sync(0xffffffffu, u.w[i], d);
-    return u.x;
-}
-
-/* Another lane's value, of a whole warp. */
-template <class T> TN_FN T tn_lane_value(T x, int lane)
-{
-    enum { WORDS = ((int)sizeof(T) + 3) / 4 };
-    union {
-        uint32_t w[WORDS];
-        T x;
-    } u;
-    u.w[0] = 0;
-    u.x = x;
-    TN_UNROLL(int i = 0; i < WORDS; i++) u.w[i] = __shfl_sync(0xffffffffu, u.w[i], lane & 31);
-    return u.x;
-}
+/* Another lane's value, of a whole warp, and that of the lane whose number differs in bit d. Any type of up to
+ * 8 bytes. */
+#define TN_OF_LANE(name, which, word)                                                                        \
+    template <class T> TN_FN T name(T x, int which)                                                          \
+    {                                                                                                        \
+        enum { WORDS = ((int)sizeof(T) + 3) / 4 };                                                           \
+        union {                                                                                              \
+            uint32_t w[WORDS];                                                                               \
+            T x;                                                                                             \
+        } u;                                                                                                 \
+        u.w[0] = 0;                                                                                          \
+        u.x = x;                                                                                             \
+        TN_UNROLL(int i = 0; i < WORDS; i++) u.w[i] = word;                                                  \
+        return u.x;                                                                                          \
+    }
+TN_OF_LANE(tn_lane_value, lane, __shfl_sync(0xffffffffu, u.w[i], lane & 31))
+TN_OF_LANE(tn_xor_lane, d, __shfl_xor_sync(0xffffffffu, u.w[i], d))
 
 template <class OP, int S, class T, int W = 1> TN_FN T tn_lanes_reduce(T x)
 {

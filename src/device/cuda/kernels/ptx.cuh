@@ -202,49 +202,34 @@ TN_FN void tn_split_tf32(float x, uint32_t &hi, uint32_t &lo)
 }
 
 /* Two numbers rounded to nearest even in one word, the first in its lower half. */
-TN_FN uint32_t tn_pack_f16(float lower, float upper)
-{
 #if defined(TN_PTX_TWIN) || defined(TN_PTX_NONE)
-    return (uint32_t)tn_f32_to_half(upper).bits << 16 | tn_f32_to_half(lower).bits;
+#define TN_PTX_PACK(name, twin, instruction)                                                                 \
+    TN_FN uint32_t name(float lower, float upper) { return (uint32_t)twin(upper).bits << 16 | twin(lower).bits; }
 #else
-    uint32_t y;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(upper), "f"(lower));
-    return y;
+#define TN_PTX_PACK(name, twin, instruction)                                                                 \
+    TN_FN uint32_t name(float lower, float upper)                                                            \
+    {                                                                                                        \
+        uint32_t y;                                                                                          \
+        asm(instruction " %0, %1, %2;" : "=r"(y) : "f"(upper), "f"(lower));                                  \
+        return y;                                                                                            \
+    }
 #endif
-}
-
-TN_FN uint32_t tn_pack_bf16(float lower, float upper)
-{
-#if defined(TN_PTX_TWIN) || defined(TN_PTX_NONE)
-    return (uint32_t)tn_f32_to_bfloat16(upper).bits << 16 | tn_f32_to_bfloat16(lower).bits;
-#else
-    uint32_t y;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(upper), "f"(lower));
-    return y;
-#endif
-}
+TN_PTX_PACK(tn_pack_f16, tn_f32_to_half, "cvt.rn.f16x2.f32")
+TN_PTX_PACK(tn_pack_bf16, tn_f32_to_bfloat16, "cvt.rn.bf16x2.f32")
 
 /* 2^x, and log2 x, within 2 ulp; results below the smallest normal number are 0. */
-TN_FN float tn_exp2_fast(float x)
-{
 #if defined(TN_PTX_TWIN)
-    return exp2f(x);
+#define TN_PTX_FAST(name, twin, instruction) TN_FN float name(float x) { return twin(x); }
 #else
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
+#define TN_PTX_FAST(name, twin, instruction)                                                                 \
+    TN_FN float name(float x)                                                                                \
+    {                                                                                                        \
+        float y;                                                                                             \
+        asm(instruction " %0, %1;" : "=f"(y) : "f"(x));                                                      \
+        return y;                                                                                            \
+    }
 #endif
-}
-
-TN_FN float tn_log2_fast(float x)
-{
-#if defined(TN_PTX_TWIN)
-    return log2f(x);
-#else
-    float y;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#endif
-}
+TN_PTX_FAST(tn_exp2_fast, exp2f, "ex2.approx.ftz.f32")
+TN_PTX_FAST(tn_log2_fast, log2f, "lg2.approx.ftz.f32")
 
 #endif

@@ -149,48 +149,30 @@ TN_FN uint64_t tn_panel_fresh(uint64_t panel)
         asm volatile("trap;");                                                                               \
     }
 #else
-#define TN_PTX_WGMMA_N(n) "m64n" #n "k16"
+/* The operands behind so many of d. */
+#define TN_PTX_W_AT32  "%32", "%33", "%34", "%35", "%36", "%37", "%38"
+#define TN_PTX_W_AT64  "%64", "%65", "%66", "%67", "%68", "%69", "%70"
+#define TN_PTX_W_AT128 "%128", "%129", "%130", "%131", "%132", "%133", "%134"
+#define TN_PTX_W_SHARED(...) TN_PTX_W_SHARED_(__VA_ARGS__)
+#define TN_PTX_W_SHARED_(shape, type, names, a, b, add, turned_a, turned, ...)                               \
+    TN_PTX_W_DO(shape, type, names, a, b, add, turned_a ", " turned)
+#define TN_PTX_W_REGISTERS(...) TN_PTX_W_REGISTERS_(__VA_ARGS__)
+#define TN_PTX_W_REGISTERS_(shape, type, names, a0, a1, a2, a3, b, add, turned)                              \
+    TN_PTX_W_DO(shape, type, names, "{" a0 ", " a1 ", " a2 ", " a3 "}", b, add, turned)
 #define TN_WGMMA(N, REGS, name, type, twin)                                                                  \
     template <bool ADD, bool TURNED_A, bool TURNED>                                                          \
     TN_FN void name(float(&d)[N / 8][4], uint64_t a, uint64_t b)                                             \
     {                                                                                                        \
-        asm volatile(TN_PTX_W_DO(TN_PTX_WGMMA_N(N), type, TN_PTX_W_NAMES##REGS, "%" TN_PTX_W_AT##REGS##_0,   \
-                                 "%" TN_PTX_W_AT##REGS##_1, "%" TN_PTX_W_AT##REGS##_2,                       \
-                                 "%" TN_PTX_W_AT##REGS##_3 ", %" TN_PTX_W_AT##REGS##_4)                      \
+        asm volatile(TN_PTX_W_SHARED("m64n" #N "k16", type, TN_PTX_W_NAMES##REGS, TN_PTX_W_AT##REGS)         \
                      : TN_PTX_W_OUT##REGS                                                                    \
                      : "l"(a), "l"(b), "n"((int)ADD), "n"((int)TURNED_A), "n"((int)TURNED));                 \
     }                                                                                                        \
     template <bool ADD, bool TURNED> TN_FN void name(float(&d)[N / 8][4], const uint32_t(&a)[4], uint64_t b) \
     {                                                                                                        \
-        asm volatile(TN_PTX_W_DO(TN_PTX_WGMMA_N(N), type, TN_PTX_W_NAMES##REGS,                              \
-                                 "{%" TN_PTX_W_AT##REGS##_0 ", %" TN_PTX_W_AT##REGS##_1                      \
-                                 ", %" TN_PTX_W_AT##REGS##_2 ", %" TN_PTX_W_AT##REGS##_3 "}",                \
-                                 "%" TN_PTX_W_AT##REGS##_4, "%" TN_PTX_W_AT##REGS##_5,                       \
-                                 "%" TN_PTX_W_AT##REGS##_6)                                                  \
+        asm volatile(TN_PTX_W_REGISTERS("m64n" #N "k16", type, TN_PTX_W_NAMES##REGS, TN_PTX_W_AT##REGS)      \
                      : TN_PTX_W_OUT##REGS                                                                    \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"((int)ADD), "n"((int)TURNED)); \
     }
-#define TN_PTX_W_AT32_0 "32"
-#define TN_PTX_W_AT32_1 "33"
-#define TN_PTX_W_AT32_2 "34"
-#define TN_PTX_W_AT32_3 "35"
-#define TN_PTX_W_AT32_4 "36"
-#define TN_PTX_W_AT32_5 "37"
-#define TN_PTX_W_AT32_6 "38"
-#define TN_PTX_W_AT64_0 "64"
-#define TN_PTX_W_AT64_1 "65"
-#define TN_PTX_W_AT64_2 "66"
-#define TN_PTX_W_AT64_3 "67"
-#define TN_PTX_W_AT64_4 "68"
-#define TN_PTX_W_AT64_5 "69"
-#define TN_PTX_W_AT64_6 "70"
-#define TN_PTX_W_AT128_0 "128"
-#define TN_PTX_W_AT128_1 "129"
-#define TN_PTX_W_AT128_2 "130"
-#define TN_PTX_W_AT128_3 "131"
-#define TN_PTX_W_AT128_4 "132"
-#define TN_PTX_W_AT128_5 "133"
-#define TN_PTX_W_AT128_6 "134"
 #endif
 TN_WGMMA(64, 32, tn_wgmma_f16, "f16", cusim_wgmma_f16)
 TN_WGMMA(128, 64, tn_wgmma_f16, "f16", cusim_wgmma_f16)
@@ -201,23 +183,16 @@ TN_WGMMA(256, 128, tn_wgmma_bf16, "bf16", cusim_wgmma_bf16)
 
 /* ---- order ---- */
 
-TN_FN void tn_wgmma_open()
-{
 #if defined(TN_PTX_WGMMA_TWIN)
-    cusim_wgmma_open();
-#elif !defined(TN_PTX_WGMMA_NONE)
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#define TN_WGMMA_ORDER(name, twin, instruction) TN_FN void name() { twin(); }
+#elif defined(TN_PTX_WGMMA_NONE)
+#define TN_WGMMA_ORDER(name, twin, instruction) TN_FN void name() {}
+#else
+#define TN_WGMMA_ORDER(name, twin, instruction) TN_FN void name() { asm volatile(instruction ::: "memory"); }
 #endif
-}
-
-TN_FN void tn_wgmma_close()
-{
-#if defined(TN_PTX_WGMMA_TWIN)
-    cusim_wgmma_close();
-#elif !defined(TN_PTX_WGMMA_NONE)
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-#endif
-}
+TN_WGMMA_ORDER(tn_wgmma_open, cusim_wgmma_open, "wgmma.fence.sync.aligned;")
+TN_WGMMA_ORDER(tn_wgmma_close, cusim_wgmma_close, "wgmma.commit_group.sync.aligned;")
+TN_WGMMA_ORDER(tn_wgmma_show, cusim_wgmma_show, "fence.proxy.async.shared::cta;")
 
 template <int N> TN_FN void tn_wgmma_wait()
 {
@@ -246,14 +221,6 @@ template <int N> TN_FN void tn_wgmma_hold(uint32_t (&a)[N][4])
 #endif
 }
 
-TN_FN void tn_wgmma_show()
-{
-#if defined(TN_PTX_WGMMA_TWIN)
-    cusim_wgmma_show();
-#elif !defined(TN_PTX_WGMMA_NONE)
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
-
 #undef TN_WGMMA
+#undef TN_WGMMA_ORDER
 #endif
