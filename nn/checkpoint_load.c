@@ -427,6 +427,7 @@ static void load_numbers(const loading *ld, nn_state *st)
             continue;
         d->next_epoch = epoch;
         d->next_at = at;
+        d->pass = NULL; /* a loader that is open was of another position */
     }
 }
 

@@ -8,7 +8,6 @@
 
 struct tn_loader {
     tn_dataset *d;
-    tn_loader *next;
     int64_t epoch, at, end; /* at: items handed out; end: of those to hand out (drop_last leaves some) */
     int64_t batch;          /* items that all ranks together take at a time */
     bool cut;               /* ends before the pass does (.batches): the next loader goes on with it */
@@ -156,8 +155,7 @@ TN_DEFINE(tn_loader *, loader_open_with, d ? d->s : NULL, (d, options), tn_datas
     if (o->progress && !tn_rank(d->s))
         tn_nn_progress_begin(&l->progress, o->progress_to ? o->progress_to : stderr, tn_loader_batches(l),
                              l->at / whole, l->epoch);
-    l->next = d->loaders;
-    d->loaders = l;
+    d->pass = l;
     return l;
 }
 
@@ -167,11 +165,7 @@ void tn_loader_close(tn_loader *l)
 {
     if (!l) return;
     tn_nn_progress_end(&l->progress, tn_error(l->d->s) != TN_OK);
-    for (tn_loader **p = &l->d->loaders; *p; p = &(*p)->next)
-        if (*p == l) {
-            *p = l->next;
-            break;
-        }
+    if (l->d->pass == l) l->d->pass = NULL;
     tn_nn_drop(l->d->s, l);
 }
 
@@ -199,7 +193,7 @@ TN_DEFINE(int, next, l ? l->d->s : NULL, (l, b), tn_loader *l, tn_batch *b)
     l->progress.skipped = tn_nn_state(s)->scale.skipped;
     if (!tn_error(s)) tn_nn_progress_step(&l->progress, l->at / l->batch + (l->at % l->batch != 0));
     if (l->at >= l->end || tn_error(s)) {
-        if (l->cut && l->d->next_epoch == l->epoch + 1) {
+        if (l->cut && l->d->pass == l) {
             l->d->next_epoch = l->epoch;
             l->d->next_at = l->at;
         }
@@ -237,7 +231,7 @@ int tn_progress_with(tn_loader *l, const tn_progress_values *v)
 
 void tn_nn_dataset_position(const tn_dataset *d, int64_t *epoch, int64_t *at)
 {
-    const tn_loader *l = d->loaders;
+    const tn_loader *l = d->pass;
     bool inside = l && (l->cut || l->at < l->end);
     *epoch = inside ? l->epoch : d->next_epoch;
     *at = inside ? l->at : d->next_at;

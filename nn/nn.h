@@ -178,7 +178,7 @@ enum { NN_DAMAGED = 1 };
 struct tn_dataset {
     tn_session *s;
     tn_dataset *next;
-    tn_loader *loaders; /* those still open, the newest first */
+    tn_loader *pass; /* the newest loader, while it is open: where it has come to is the position */
     int64_t n;
     int arrays; /* the first is a batch's x, the second its y */
     nn_array array[TN_MAX_ARRAYS];

@@ -186,6 +186,38 @@ TEST_ON(passes_and_positions, session())
     assert_int_equal(tn_next(NULL, &b), 0);
 }
 
+/* Of several loaders the newest says where training stands, whatever is left open. */
+TEST_ON(positions_beside_a_loader_left_open, session())
+{
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/tn_position_%ld.safetensors", (long)getpid());
+    tn_dataset *d = numbers(s, 10);
+    tn_batch b;
+    int64_t epoch, at;
+    assert_int_equal(tn_next(tn_loader_open(d, .batch = 1), &b), 1); /* somebody has looked at an item */
+    for (tn_loader *l = tn_loader_open(d, .batch = 4); tn_next(l, &b);) continue;
+    tn_nn_dataset_position(d, &epoch, &at);
+    assert_int_equal(epoch, 2);
+    assert_int_equal(at, 0);
+    tn_loader *l = tn_loader_open(d, .batch = 4), *cut;
+    assert_int_equal(tn_next(l, &b), 1);
+    assert_int_equal(tn_save(s, path), TN_OK);
+    for (cut = tn_loader_open(d, .batch = 2, .batches = 3); tn_next(cut, &b);) continue;
+    tn_nn_dataset_position(d, &epoch, &at);
+    assert_int_equal(epoch, 3);
+    assert_int_equal(at, 6);
+    while (tn_next(l, &b)) continue; /* an older one moves nothing */
+    tn_nn_dataset_position(d, &epoch, &at);
+    assert_int_equal(epoch, 3);
+    assert_int_equal(at, 6);
+    assert_non_null(tn_loader_open(d, .batch = 5));
+    assert_int_equal(tn_load(s, path), TN_OK);
+    tn_nn_dataset_position(d, &epoch, &at);
+    assert_int_equal(epoch, 2);
+    assert_int_equal(at, 4);
+    unlink(path);
+}
+
 TEST_ON(a_broken_session_ends_the_loop, session())
 {
     tn_dataset *d = numbers(s, 9);
