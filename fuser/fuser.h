@@ -32,5 +32,8 @@ int fu_begin_early(fu_ctx *c);
  * runs first. */
 int fu_shorten_lives(fu_ctx *c, int *order, int n);
 
+/* ---- parts.c ---- */
+int fu_list_parts(fu_ctx *c); /* of the plan's values */
+
 /* ---- verify_steps.c ---- */
 int fu_verify_steps(fu_ctx *c); /* as fu_verify_graph */

@@ -273,6 +273,7 @@ static int build(fu_ctx *c)
     if (r) return r; /* a step may lack its slots */
     fu_share_operands(c->plan);
     r = fu_list_values(c);
+    if (!r) r = fu_list_parts(c);
     return r ? r : fu_verify_steps(c);
 }
 

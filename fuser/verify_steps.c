@@ -135,21 +135,27 @@ static bool written_over(const tn_plan *p, const tn_plan_value *a, const tn_plan
            room_end(b) <= room_end(a) && tn_dtype_size(a->dtype) == tn_dtype_size(b->dtype);
 }
 
+/* A value, or a part of one that dies by itself, in its place. */
+typedef struct laid {
+    size_t offset, end;
+    int first, last, value;
+} laid;
+
 static int by_offset(const void *a, const void *b)
 {
-    const tn_plan_value *x = *(const tn_plan_value *const *)a, *y = *(const tn_plan_value *const *)b;
-    return x->offset != y->offset ? (x->offset > y->offset) - (x->offset < y->offset) : (x > y) - (x < y);
+    const laid *x = a, *y = b;
+    return x->offset != y->offset ? (x->offset > y->offset) - (x->offset < y->offset) : x->value - y->value;
 }
 
-/* Returns true where, in steps first to last, a value that begins before a (by its offset) reaches into a. If
+/* Returns true where, in steps first to last, what begins before a (by its offset) reaches into a. If
  * `shared`, a value that a is written over, or that is written over a, does not count. */
-static bool lies_on(const tn_plan *p, const tn_range_max *ends, int first, int last, const tn_plan_value *a,
+static bool lies_on(const tn_plan *p, const tn_range_max *ends, int first, int last, const laid *a,
                     bool shared)
 {
     int by;
     if (tn_range_most(ends, first, last, &by) <= a->offset) return false;
-    const tn_plan_value *b = &p->value[by];
-    return !shared || (!written_over(p, a, b) && !written_over(p, b, a));
+    const tn_plan_value *v = &p->value[a->value], *b = &p->value[by];
+    return !shared || (!written_over(p, v, b) && !written_over(p, b, v));
 }
 
 bool tn_plan_lends(const tn_plan *p, size_t low, size_t high, int last)
@@ -159,27 +165,39 @@ bool tn_plan_lends(const tn_plan *p, size_t low, size_t high, int last)
     return low >= high;
 }
 
-/* By their offsets, values are laid over the steps they live in. at: as many pointers as there are values. */
-static int check_shared(const tn_plan *p, tn_errbuf *err, tn_range_max *ends, const tn_plan_value **at)
+/* By their offsets, values are laid over the steps they live in. at: as many as there are values and parts. */
+static int check_shared(const tn_plan *p, tn_errbuf *err, tn_range_max *ends, laid *at)
 {
     int n = 0;
     for (int i = 0; i < p->n_value; i++) {
         const tn_plan_value *a = &p->value[i];
+        const size_t end = end_of(a);
         if (a->first > a->last) return wrong_memory(err, a->slot, "dies before it is made");
         if (!in_arena(a)) continue;
-        if (end_of(a) > p->lent_bytes + p->arena_bytes)
+        if (end > p->lent_bytes + p->arena_bytes)
             return wrong_memory(err, a->slot, "lies outside of the arena");
-        if (a->offset < p->lent_bytes && !tn_plan_lends(p, a->offset, end_of(a), a->last))
+        if (a->offset < p->lent_bytes && !tn_plan_lends(p, a->offset, end, a->last))
             return wrong_memory(err, a->slot, "lies in a gradient's memory that is not lent");
-        if (end_of(a) > a->offset) at[n++] = a;
+        if (end > a->offset && !a->n_part) at[n++] = (laid){a->offset, end, a->first, a->last, i};
+        for (int k = 0; k < a->n_part; k++) {
+            const tn_plan_part *t = &p->part[a->part + k];
+            if (t->low != (k ? t[-1].high : 0) || t->high < t->low ||
+                (k + 1 == a->n_part && t->high != end - a->offset))
+                return wrong_memory(err, a->slot, "is not the sum of its parts");
+            if (t->last < a->first || t->last > a->last)
+                return wrong_memory(err, a->slot, "a part outlives it");
+            if (t->high > t->low)
+                at[n++] = (laid){a->offset + t->low, a->offset + t->high, a->first, t->last, i};
+        }
     }
     if (n) qsort(at, (size_t)n, sizeof *at, by_offset);
     for (int i = 0; i < n; i++) {
-        const tn_plan_value *a = at[i];
+        const laid *a = &at[i];
         if (lies_on(p, ends, a->first, a->first, a, true) || lies_on(p, ends, a->last, a->last, a, true) ||
             lies_on(p, ends, a->first + 1, a->last - 1, a, false))
-            return wrong_memory(err, a->slot, "shares memory with a value that lives at the same time");
-        tn_range_raise(ends, a->first, a->last, end_of(a), (int)(a - p->value));
+            return wrong_memory(err, p->value[a->value].slot,
+                                "shares memory with a value that lives at the same time");
+        tn_range_raise(ends, a->first, a->last, a->end, a->value);
     }
     return TN_OK;
 }
@@ -200,7 +218,7 @@ int tn_plan_verify_memory(const tn_plan *p, tn_errbuf *err)
     tn_range_max ends = {0};
     int n_slot = 0;
     for (int i = 0; i < p->n_value; i++) n_slot = p->value[i].slot >= n_slot ? p->value[i].slot + 1 : n_slot;
-    const tn_plan_value **at = tn_malloc((size_t)(p->n_value + 1) * sizeof *at);
+    laid *at = tn_malloc((size_t)(p->n_value + p->n_part + 1) * sizeof *at);
     int *value_of = tn_malloc((size_t)(n_slot + 1) * sizeof *value_of);
     const bool ready = tn_range_max_open(&ends, p->n_step) && at && value_of;
     for (int i = 0; i < n_slot && ready; i++) value_of[i] = -1;
@@ -209,7 +227,7 @@ int tn_plan_verify_memory(const tn_plan *p, tn_errbuf *err)
     if (!status) status = check_lives(p, err, value_of, n_slot);
     if (!ready) snprintf(err->text, sizeof err->text, "no memory for a plan");
     tn_range_max_close(&ends);
-    tn_free_mem((void *)at);
+    tn_free_mem(at);
     tn_free_mem(value_of);
     return status;
 }

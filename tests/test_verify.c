@@ -260,6 +260,21 @@ BREAK(row, MEMORY, 0, "memory", "a value that lives at the same time",
 BREAK(row, MEMORY, 0, "memory", "outside of the arena", value_of(c, 1)->offset = c->plan->arena_bytes;)
 BREAK(row, MEMORY, 0, "memory", "not lent", c->plan->lent_bytes = TN_PLAN_ALIGN;)
 BREAK(row, MEMORY, 0, "memory", "outside of its life", value_of(c, 3)->last = value_of(c, 3)->first;)
+static void cut_in_two(fu_ctx *c, tn_plan_value *v, size_t at, int last)
+{
+    static tn_plan_part part[2];
+    c->plan->part = part;
+    part[0] = (tn_plan_part){0, at, last};
+    part[1] = (tn_plan_part){at, v->elems * tn_dtype_size(v->dtype), v->last};
+    v->part = 0;
+    v->n_part = 2;
+}
+
+BREAK(row, MEMORY, 0, "memory", "is not the sum of its parts",
+      cut_in_two(c, value_of(c, 3), TN_PLAN_ALIGN, value_of(c, 3)->last);
+      c->plan->part[1].low += TN_PLAN_ALIGN;)
+BREAK(row, MEMORY, 0, "memory", "a part outlives it",
+      cut_in_two(c, value_of(c, 3), TN_PLAN_ALIGN, value_of(c, 3)->last + 1);)
 BREAK(row, MEMORY, 0, "memory", "dies before it is made", value_of(c, 3)->last = value_of(c, 3)->first - 1;)
 
 TEST(every_rule_is_named)

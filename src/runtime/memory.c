@@ -4,7 +4,7 @@
  *
  * A value lives from the step that writes it first to the one that reads it last. Two values may share bytes
  * when their lives do not meet, or meet in one step only that may write the younger over the older
- * (tn_step.over). Values are placed one by one, each over one it may replace or be replaced by, else at the
+ * (tn_step.over); what lies in a part of a value that is dead already meets nobody (tn_plan_part). Values are placed one by one, each over one it may replace or be replaced by, else at the
  * lowest offset that is free during its whole life: the largest first, or those first that live when most is
  * alive (greedy by size and by breadth: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
  * Inference", 2020, section 5). While that takes more than is alive at once, the value that reaches highest
@@ -70,6 +70,23 @@ static int by_crowd(const void *a, const void *b)
     const span *x = a, *y = b;
     if (x->ahead != y->ahead) return x->ahead < y->ahead ? 1 : -1;
     return x->crowd == y->crowd ? by_size(a, b) : x->crowd < y->crowd ? 1 : -1;
+}
+
+/* Part k of s, or all of it: a span in its place. */
+static span part_of(const tn_plan *p, const span *s, int k)
+{
+    const tn_plan_value *v = &p->value[s->value];
+    if (!v->n_part) return *s;
+    const tn_plan_part *part = &p->part[v->part + k];
+    const size_t end = k + 1 < v->n_part ? part->high : s->bytes;
+    return (span){
+        .offset = s->offset + part->low, .bytes = end - part->low, .first = s->first, .last = part->last};
+}
+
+static int parts_of(const tn_plan *p, const span *s)
+{
+    const int n = p->value[s->value].n_part;
+    return n ? n : 1;
 }
 
 static bool lives_meet(const span *a, const span *b) { return a->first <= b->last && b->first <= a->last; }
@@ -239,7 +256,9 @@ static void find_pairs(planner *m)
             int from = m->of_slot[p->step[i].over[k].from], to = m->of_slot[p->step[i].over[k].to];
             if (from < 0 || to < 0) continue;
             span *a = &m->s[from], *b = &m->s[to];
-            if (a->last != i || b->first != i || b->bytes > a->bytes) continue;
+            if (a->last != i || b->first != i || b->bytes > a->bytes || parts_of(p, a) > 1 ||
+                parts_of(p, b) > 1)
+                continue;
             m->pair[m->n_pair] = (pair){from, to, {a->over[0], b->over[1]}};
             a->over[0] = b->over[1] = m->n_pair++;
         }
@@ -277,7 +296,10 @@ static size_t place_all(planner *m, int (*order)(const void *, const void *))
     for (int i = 0; i < m->n; i++) {
         span *s = &m->s[i];
         s->offset = place(m, i);
-        take_during(m, 1, 0, m->n_step - 1, s);
+        for (int k = 0; k < parts_of(p, s); k++) {
+            const span part = part_of(p, s, k);
+            if (part.bytes) take_during(m, 1, 0, m->n_step - 1, &part);
+        }
         if (s->offset + s->bytes > bytes) bytes = s->offset + s->bytes;
     }
     return bytes - p->lent_bytes;
@@ -288,10 +310,12 @@ static bool count_alive(planner *m)
     tn_range_max crowd;
     const int n_step = m->p->n_step;
     if (!tn_range_max_open(&crowd, n_step)) return false;
-    for (int i = 0; i < m->n; i++) { /* differences first: what is born, and what has died */
-        m->alive[m->s[i].first] += m->s[i].bytes;
-        m->alive[m->s[i].last + 1] -= m->s[i].bytes;
-    }
+    for (int i = 0; i < m->n; i++) /* differences first: what is born, and what has died */
+        for (int k = 0; k < parts_of(m->p, &m->s[i]); k++) {
+            const span part = part_of(m->p, &m->s[i], k);
+            m->alive[part.first] += part.bytes;
+            m->alive[part.last + 1] -= part.bytes;
+        }
     for (int i = 1; i < n_step; i++) m->alive[i] += m->alive[i - 1];
     for (int i = 0; i < n_step; i++) tn_range_raise(&crowd, i, i, m->alive[i], i);
     for (int i = 0; i < m->n; i++) m->s[i].crowd = tn_range_most(&crowd, m->s[i].first, m->s[i].last, NULL);
