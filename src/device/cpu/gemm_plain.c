@@ -31,6 +31,7 @@ enum {
     IN_PLACE = 1 << 20,     /* elements of B that are not worth packing */
     IN_PLACE_ROWS = 512,    /* for which no B is worth it */
     IN_PLACE_APART = 96,    /* where rows of B lie pages apart */
+    MOST_THREADS = 16,      /* that are foreseen one by one */
 };
 static const double TILE_FLOPS = 1e6, SMALL_FLOPS = 16e6;
 
@@ -386,21 +387,44 @@ static void run_int(void *arg, int64_t begin, int64_t end)
 
 /* ---- the cut ---- */
 
+/* Elements of C that the busiest thread computes where tiles are taken in their order by whoever is free. */
+static double longest(const job *w, int64_t m, int64_t n, int64_t cols, int64_t wide, int64_t threads)
+{
+    double busy[MOST_THREADS] = {0}, most = 0;
+    for (int64_t e = 0; e < w->entries; e++)
+        for (int64_t ni = 0; ni < n; ni++)
+            for (int64_t mi = 0; mi < m; mi++) {
+                const int64_t mr = w->kern->mr, first = mi * w->blocks / m * mr;
+                const int64_t rows = tn_min64((mi + 1) * w->blocks / m * mr, (w->g->m + 3) / 4 * 4) - first;
+                int free = 0;
+                for (int t = 1; t < threads; t++)
+                    if (busy[t] < busy[free]) free = t;
+                busy[free] += (double)(rows * tn_min64(wide, cols - ni * wide));
+                if (busy[free] > most) most = busy[free];
+            }
+    return most;
+}
+
 /* C as m_tiles by n_tiles tiles: enough that all threads end together, and of those cuts the one that costs
  * least. A row of tiles reads B; a column of them reads A, and copies it. The sum of no element depends on
  * the cut, so the number of threads may. */
 static void cut(job *w, int64_t cols, int64_t threads)
 {
-    enum { SHARES = 4, READ = 12 }; /* tiles of each thread; multiply-adds that reading an element takes */
+    /* tiles of each thread; multiply-adds that reading an element takes, from the second cache and from
+       further away; bytes that are in that cache; tiles whose threads are told one by one, and cuts that are
+       looked at for each number of columns */
+    enum { SHARES = 3, READ_NEAR = 1, READ = 12, NEAR = 1 << 20, FEW_TILES = 64, TRIED = 4 };
     const tn_gemm *g = w->g;
     const bool aside = w->es != w->cs || w->then;
     const int64_t mr = w->kern->mr, nr = w->kern->nr, panels = tn_ceil_div(cols, nr);
+    const double read_b = w->entries == 1 && cols * w->k * (int64_t)w->cs <= NEAR ? READ_NEAR : READ;
     int64_t widest = (aside ? TN_TILE_COLUMNS : TILE_COLS) / nr;
     if (w->few) widest = tn_max64(1, tn_min64(widest, FEW_CHUNK / w->panel_bytes));
     w->blocks = tn_ceil_div(g->m, mr);
-    const double area = (double)g->m * (double)cols, most = 2 * area * (double)g->k / TILE_FLOPS;
+    const double area = (double)g->m * (double)cols, all = area * (double)w->entries;
+    const double parts = 2 * area * (double)g->k / TILE_FLOPS;
     int64_t tiles = tn_ceil_div(SHARES * threads, w->entries);
-    if (most < (double)tiles) tiles = most < 1 ? 1 : (int64_t)most;
+    if (parts < (double)tiles) tiles = parts < 1 ? 1 : (int64_t)parts;
     tiles = tn_min64(tiles, w->blocks * panels);
     double best = 0;
     w->n_tiles = 0;
@@ -408,13 +432,17 @@ static void cut(job *w, int64_t cols, int64_t threads)
         const int64_t wide = tn_ceil_div(panels, n) * nr;
         const int64_t high = (aside ? ASIDE_BYTES / (int64_t)w->cs / wide : TILE_ROWS) / mr;
         const int64_t least = tn_max64(tn_ceil_div(w->blocks, high), tn_ceil_div(tiles, n));
-        if (least > w->blocks) continue;
-        const int64_t rounds = tn_ceil_div(least * n * w->entries, threads);
-        const int64_t fill = tiles < threads ? 0 : rounds * threads / (n * w->entries);
-        const int64_t m = tn_min64(w->blocks, tn_max64(least, fill)); /* so that no round is short */
-        const double idle = (double)(rounds * threads) / (double)(m * n * w->entries);
-        const double cost = idle * area + READ * ((double)m * (double)cols + 2 * (double)n * (double)g->m);
-        if (!w->n_tiles || cost < best) best = cost, w->n_tiles = n, w->m_tiles = m;
+        for (int64_t m = least; m <= w->blocks && m < least + TRIED; m++) {
+            const int64_t count = m * n * w->entries, rounds = tn_ceil_div(count, threads);
+            const double read = read_b * (double)m * (double)cols + 2 * READ * (double)n * (double)g->m;
+            if (w->n_tiles && area + read >= best) break;
+            const double idle = tiles < threads ? 1
+                                : count <= FEW_TILES && threads <= MOST_THREADS
+                                    ? longest(w, m, n, cols, wide, threads) * (double)threads / all
+                                    : (double)(rounds * threads) / (double)count;
+            if (w->n_tiles && idle * area + read >= best) continue;
+            best = idle * area + read, w->n_tiles = n, w->m_tiles = m;
+        }
         if (n >= tiles) break;
     }
     w->nt = tn_ceil_div(panels, w->n_tiles) * nr;
