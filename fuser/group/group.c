@@ -9,6 +9,27 @@
 
 #include <string.h>
 
+/* Finds which elements of its base the view x reaches from, and to. */
+static void reach(const tn_tensor *x, int64_t *low, int64_t *high)
+{
+    *low = *high = x->offset;
+    for (int i = 0; i < x->ndim; i++) {
+        const int64_t far = (x->shape[i] - 1) * x->stride[i];
+        *(far < 0 ? low : high) += far;
+    }
+}
+
+/* Returns true where the two may read the same elements: steps of a sequence, each a slice of one tensor, do
+ * not. */
+static bool meet(const tn_tensor *x, const tn_tensor *y)
+{
+    int64_t low[2], high[2];
+    if (x->base != y->base) return false;
+    reach(x, &low[0], &high[0]);
+    reach(y, &low[1], &high[1]);
+    return low[0] <= high[1] && low[1] <= high[0];
+}
+
 /* Earlier groups that read the same large memory. */
 static void join_siblings(fu_ctx *c, int node)
 {
@@ -16,7 +37,7 @@ static void join_siblings(fu_ctx *c, int node)
     const tn_tensor *t = c->node[node].t;
     int tried[TRIES], tries = 0;
     for (int k = 0; k < t->n_in && tries < TRIES; k++) {
-        const tn_tensor *base = fu_value_of(c, t->in[k])->base;
+        const tn_tensor *x = fu_value_of(c, t->in[k]), *base = x->base;
         if (tn_node_numel(base) < 2 || tn_is_number(base)) continue;
         int p = fu_node_of(c, base);
         int first = p >= 0 ? p + 1 : 0;
@@ -24,7 +45,7 @@ static void join_siblings(fu_ctx *c, int node)
             const tn_tensor *o = c->node[i].t;
             if (!c->node[i].live) continue;
             bool shares = false;
-            for (int m = 0; m < o->n_in && !shares; m++) shares = fu_value_of(c, o->in[m])->base == base;
+            for (int m = 0; m < o->n_in && !shares; m++) shares = meet(fu_value_of(c, o->in[m]), x);
             int a = fu_group_of(c, i), b = fu_group_of(c, node);
             for (int m = 0; m < tries && shares; m++) shares = tried[m] != a;
             if (!shares || a == b || c->group[a].room != FU_LOOPS) continue;
@@ -65,22 +86,22 @@ static void join_attention(fu_ctx *c, int node)
     }
 }
 
-/* Returns true where b reads a large value that a reads too, or, with `meet` (one of them is the forward
+/* Returns true where b reads a large value that a reads too, or, with `both` (one of them is the forward
  * pass, the other gradients), one that a computes. */
-static bool share_large(const fu_ctx *c, const fu_group *a, const fu_group *b, bool meet)
+static bool share_large(const fu_ctx *c, const fu_group *a, const fu_group *b, bool both)
 {
     for (int i = 0; i < b->n; i++) {
         const tn_tensor *t = c->node[b->member[i]].t;
         for (int k = 0; k < t->n_in; k++) {
-            const tn_tensor *base = fu_value_of(c, t->in[k])->base;
+            const tn_tensor *x = fu_value_of(c, t->in[k]), *base = x->base;
             if (tn_node_numel(base) < 1024 || tn_is_number(base)) continue;
             int p = fu_node_of(c, base);
-            if (p >= 0 && fu_has(a, p) && meet) return true;
+            if (p >= 0 && fu_has(a, p) && both) return true;
             if (p >= 0 && (fu_has(a, p) || fu_has(b, p))) continue;
             for (int j = 0; j < a->n; j++) {
                 const tn_tensor *o = c->node[a->member[j]].t;
                 for (int m = 0; m < o->n_in; m++)
-                    if (fu_value_of(c, o->in[m])->base == base) return true;
+                    if (meet(fu_value_of(c, o->in[m]), x)) return true;
             }
         }
     }
@@ -92,12 +113,12 @@ static bool share_large(const fu_ctx *c, const fu_group *a, const fu_group *b, b
  * itself was too early for, all of them together may be in time for. */
 static void join_groups(fu_ctx *c, bool copied)
 {
-    const bool meet = fu_can(c->target)->meet;
+    const bool may = fu_can(c->target)->meet;
     for (int b = 0; b < c->n_group; b++)
         for (int a = b - 1; a >= 0 && a >= b - 64; a--) {
             if (c->group[b].dead) break;
             const fu_group *ga = &c->group[a], *gb = &c->group[b];
-            const bool both = meet && ga->backward != gb->backward;
+            const bool both = may && ga->backward != gb->backward;
             if (ga->dead || ga->room != FU_LOOPS || gb->room != FU_LOOPS || !(copied || both)) continue;
             if (share_large(c, ga, gb, both)) fu_merge(c, a, b);
         }
