@@ -119,6 +119,85 @@ TEST(transposed_operands_are_read_in_blocks)
     CHECK(crosswise, 0, 0, {TN_I64, 2, {9, 1000}, -99, 99}, {TN_I64, 2, {1000, 9}, -99, 99});
 }
 
+/* Rows of [n, r, w] of which an operand, and a result, lie as [n, w, r]. */
+GRAPH(crosswise_rows)
+{
+    tn_tensor *x = op2(TN_OP_add, in[0], tn_mk_swap(in[1], 1, 2));
+    tn_tensor *less = op2(TN_OP_sub, x, back(tn_mk_reduce(TN_OP_reduce_max, x, 1u << 2), x));
+    root[0] = op2(TN_OP_maximum, less, num(g, -1));
+    root[1] = tn_mk_contiguous(tn_mk_swap(op2(TN_OP_mul, less, num(g, 2)), 1, 2));
+    return 2;
+}
+
+/* The same, and sums over the rows. */
+GRAPH(crosswise_sums)
+{
+    tn_tensor *x = op2(TN_OP_add, in[0], tn_mk_swap(in[1], 1, 2));
+    root[0] = op2(TN_OP_sub, x, back(tn_mk_reduce(TN_OP_reduce_sum, x, 1u << 2), x));
+    root[1] = tn_mk_reduce(TN_OP_reduce_sum, op2(TN_OP_mul, x, num(g, .5)), 1u | 1u << 1);
+    return 2;
+}
+
+/* Rows that are read twice as they lie, and all of whose results lie crosswise: columns of these. */
+GRAPH(crosswise_columns)
+{
+    tn_tensor *less = op2(TN_OP_sub, in[0], back(tn_mk_reduce(TN_OP_reduce_max, in[0], 1u << 2), in[0]));
+    root[0] = tn_mk_contiguous(tn_mk_swap(op2(TN_OP_mul, less, less), 1, 2));
+    root[1] = op2(TN_OP_add, tn_mk_swap(less, 1, 2), num(g, 1));
+    return 2;
+}
+
+/* Whether operands are turned into blocks, and blocks into results, of elements of 4 bytes. */
+static void check_blocks(const rig_case *c, bool read, bool written)
+{
+    tn_session *s = rig_open(TN_CPU);
+    tn_plan *p = rig_plan(s, c);
+    bool reads = false, writes = false;
+    for (int i = 0; i < p->n_step; i++)
+        for (const char *at = p->step[i].source.text; at && (at = strstr(at, " tn_turn("));) {
+            const char *comma = strchr(at, ',');
+            const bool into = !strncmp(comma - 6, "_block", 6);
+            reads = reads || into;
+            writes = writes || !into;
+            at = comma;
+        }
+    if (reads != read || writes != written) fail_msg("blocks are read: %d, written: %d", reads, writes);
+    tn_plan_free(p);
+    tn_close(s);
+}
+
+TEST(rows_and_columns_go_crosswise_in_blocks)
+{
+    static const struct {
+        tn_dtype dtype;
+        int64_t n, r, w;
+        double tolerance;
+        bool fits;
+    } all[] = {
+        {TN_F32, 3, 70, 131, 3e-6, true}, {TN_F32, 2, 64, 128, 3e-6, true},
+        {TN_F32, 5, 9, 8, 3e-6, true},    {TN_F32, 2, 33, 500, 3e-6, true},
+        {TN_F64, 2, 40, 37, 1e-13, true}, {TN_BF16, 2, 45, 64, 4e-2, true},
+        {TN_I32, 2, 31, 100, 0, true},    {TN_F32, 1, 200, 48, 3e-6, true},
+        {TN_F32, 2, 7, 64, 3e-6, false},  {TN_F32, 2, 16, 3000, 3e-6, false},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const int64_t n = all[i].n, r = all[i].r, w = all[i].w;
+        rig_case c = {2,
+                      {{all[i].dtype, 3, {n, r, w}, -9, 9}, {all[i].dtype, 3, {n, w, r}, -9, 9}},
+                      crosswise_rows,
+                      0,
+                      all[i].tolerance};
+        rig_check(&c);
+        if (i < 2) check_blocks(&c, true, true);
+        if (!all[i].fits) check_blocks(&c, false, false);
+        c.build = crosswise_sums;
+        if (all[i].dtype != TN_I32) rig_check(&c);
+        c.build = crosswise_columns;
+        rig_check(&c);
+        if (i < 2) check_blocks(&c, true, false);
+    }
+}
+
 GRAPH(past_the_caches)
 {
     root[0] = op2(TN_OP_add, in[0], num(g, 1));

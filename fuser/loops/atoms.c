@@ -241,24 +241,3 @@ void fu_move_last(fu_prog *p, int a)
     for (int i = 0; i < p->n_atom; i++) position[i] = i < a ? i : i == a ? p->n_atom - 1 : i - 1;
     fu_reorder(p, position);
 }
-
-/* A load that jumps along the vector but is contiguous along another atom is read in blocks of both. */
-void fu_choose_block(fu_prog *p)
-{
-    int vec = fu_vec(p);
-    p->block = -1;
-    for (int i = 0; i < p->n_value; i++) p->value[i].staged = false;
-    if (p->form != FU_POINTWISE || p->n_atom < 2 || p->extent[vec] < 8) return;
-    for (int i = 0; i < p->n_value; i++)
-        if (p->value[i].kind == FU_RANDOM) return;
-    TN_EACH(v, p->value, p->n_value) {
-        if (v->kind != FU_LOAD || v->n_arg || v->shift || v->stride[vec] == 0 || v->stride[vec] == 1 ||
-            v->stride[vec] == -1)
-            continue;
-        for (int a = 0; a < vec; a++)
-            if (v->stride[a] == 1 && p->extent[a] >= 8 && (p->block < 0 || p->block == a)) {
-                p->block = a;
-                v->staged = true;
-            }
-    }
-}

@@ -14,6 +14,7 @@
  *               program_check.c: what no program may do
  *   schedule.c  fu_prog -> form (pointwise, row, column), tiles, split; atoms.c merges and orders the loops,
  *               phases.c tells the passes over them apart; schedule_cuda.c: the same for GPUs
+ *   blocks.c    what lies crosswise
  *   cross.c     row programs that also sum over their rows
  *   second_stage.c   what finishes a reduction that has been split in parts
  *   try.c       all of these, one after the other
@@ -39,9 +40,10 @@ enum {
     FU_STASH = 16384,   /* elements of a row that may be kept on the stack between phases */
     FU_PART = 16384,    /* elements summed by one part of a split row reduction */
     FU_RANDOM_TILE = 1024,
-    FU_BLOCK = 32,      /* lines of a block that is read crosswise, and */
-    FU_BLOCK_TILE = 64, /* their length */
-    FU_STREAM_TILE = 64 /* elements computed before they are written past the caches */
+    FU_BLOCK = 32,         /* lines of a block that is read crosswise, and */
+    FU_BLOCK_TILE = 64,    /* their length, where nothing is reduced; else */
+    FU_BLOCK_ROOM = 65536, /* the bytes of all such blocks */
+    FU_STREAM_TILE = 64    /* elements computed before they are written past the caches */
 };
 
 typedef enum fu_kind {
@@ -91,7 +93,7 @@ typedef struct fu_value {
     bool wide;   /* REDUCE: sums of f32 carried in f64, or on a GPU with what they round away */
     bool apart;  /* REDUCE of a program that folds: each column for itself */
     bool cross;  /* REDUCE of a row program that runs over its rows (cross.c) */
-    bool staged; /* LOAD: contiguous along prog.block, read through a tile on the stack */
+    bool staged; /* LOAD: contiguous along prog.block, read through a block on the stack */
     bool packed; /* LOAD PICK, CUDA: prog.pack elements are read at once */
     char name[40];
     int buf;
@@ -107,6 +109,7 @@ typedef struct fu_store {
     bool late;    /* overwrites memory that the group reads: not before the last phase */
     bool stream;
     bool packed; /* CUDA: prog.pack elements are written at once */
+    bool staged; /* contiguous along prog.block, written through a block on the stack */
     int phase, buf;
 } fu_store;
 
@@ -134,7 +137,8 @@ typedef struct fu_prog {
     int64_t part; /* split: outer reduced iterations (or vector elements) per part */
     int64_t parts;
     int64_t tile; /* of the vector atom in one item; 0: items are elements */
-    int block;    /* POINTWISE: atom an item takes FU_BLOCK lines of, because a load runs along it; or -1 */
+    int block;    /* atom that a load or a store runs along, of which an item therefore takes */
+    int lines;    /* so many lines, COLUMN: all; -1: none */
     int unroll;   /* COLUMN: reduced rows added up before they go to the accumulator */
     int64_t fold; /* COLUMN: so many columns side by side have one sum; else 0. Which of these sums it is,
                      stride[n_atom] counts, and extent[n_atom] is how many there are (fu_fold_columns) */
@@ -224,6 +228,9 @@ bool fu_store_full(const fu_prog *p, const fu_store *s); /* stored by the vector
 bool fu_chooses(const fu_value *v);                      /* argmax, argmin */
 int fu_op_cost(const fu_value *v);                       /* for one element: about how many instructions */
 tn_cut_reason fu_schedule(fu_prog *p);
+/* ---- blocks.c ---- */
+int64_t fu_block_pitch(const fu_prog *p); /* CPU: elements from line to line of a block */
+
 /* ---- phases.c: what a phase holds ---- */
 uint32_t fu_all_atoms(const fu_prog *p);
 bool fu_runtime(const fu_prog *p, int atom); /* its extent is an argument */

@@ -11,6 +11,7 @@
  * atoms.c and phases.c have the steps that all schedules share; what is left to decide once the phases are
  * known differs: for a CPU here, for a GPU in schedule_cuda.c. Start with fu_schedule. */
 #include "schedule.h"
+#include "../../src/core/int64.h"
 
 #include <string.h>
 
@@ -74,6 +75,13 @@ static int64_t chunk_of(const fu_prog *p, int64_t most, int64_t per_item)
     return (p->items + chunks * line - 1) / (chunks * line) * line;
 }
 
+/* Of `n` lines over all atoms of p->block: how many blocks. */
+static int64_t in_blocks(const fu_prog *p, int64_t n)
+{
+    const int64_t lines = p->block >= 0 ? p->extent[p->block] : 0;
+    return lines ? n / lines * tn_ceil_div(lines, p->lines) : n;
+}
+
 static void size_items(fu_prog *p)
 {
     int vec = fu_vec(p);
@@ -90,14 +98,13 @@ static void size_items(fu_prog *p)
         else
             p->tile = width > 8192 ? 4096 : width > 0 ? width : 1;
         if (p->block >= 0 && width > FU_BLOCK_TILE) p->tile = FU_BLOCK_TILE;
-        if (p->block >= 0 && p->extent[p->block])
-            outer = outer / p->extent[p->block] * ((p->extent[p->block] + FU_BLOCK - 1) / FU_BLOCK);
+        outer = in_blocks(p, outer);
         p->items = p->tile ? outer * ((width + p->tile - 1) / p->tile) : width;
         per_item = p->tile ? p->tile * (p->block >= 0 ? FU_BLOCK : 1) : 1;
     } else if (p->form == FU_ROW) {
         p->tile = 0;
-        p->items = fu_count(p, keep) * (p->split ? p->parts : 1);
-        per_item = p->split ? FU_PART : fu_count(p, p->red);
+        p->items = in_blocks(p, fu_count(p, keep)) * (p->split ? p->parts : 1);
+        per_item = p->split ? FU_PART : fu_count(p, p->red) * (p->block >= 0 ? p->lines : 1);
     } else {
         int64_t tiles = (width + p->tile - 1) / p->tile;
         p->items = fu_count(p, keep & ~fu_bit(vec)) * tiles * (p->split ? p->parts : 1);
@@ -105,7 +112,12 @@ static void size_items(fu_prog *p)
     }
     if (per_item < 1) per_item = 1;
     p->chunk = chunk_of(p, !p->tile && p->form == FU_POINTWISE ? 16384 : 32768, per_item);
-    if (p->cross) p->chunk = p->part; /* a chunk begins where a part does */
+    if (!p->cross) return;
+    if (p->block >= 0) { /* a part is of whole blocks */
+        p->part = tn_max64(1, p->part / p->lines);
+        p->parts = tn_ceil_div(p->items, p->part);
+    }
+    p->chunk = p->part; /* a chunk begins where a part does */
 }
 
 /* Elements of a vector that is as wide as they come: compilers make one of as many elements as the narrowest

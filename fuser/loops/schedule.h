@@ -9,8 +9,10 @@
 void fu_merge_atoms(fu_prog *p);        /* neighbours that everything walks as one become one */
 int fu_choose_vector(const fu_prog *p); /* the atom along which most of what is read and written lies */
 void fu_move_last(fu_prog *p, int a);   /* atom a behind the others */
-void fu_choose_block(fu_prog *p);       /* whether something is read crosswise */
 void fu_fold_columns(fu_prog *p);       /* short rows that lie side by side become columns */
+
+/* ---- blocks.c ---- */
+void fu_choose_block(fu_prog *p); /* whether something is read or written crosswise */
 
 /* ---- phases.c ---- */
 bool fu_set_phases(fu_prog *p);                              /* false: there are too many */

@@ -64,6 +64,7 @@ tn_cut_reason fu_schedule_tile(fu_prog *p, int64_t columns, int pack)
     p->part = p->parts = p->chunk = p->items = 1;
     p->tile = then ? TN_TILE_COLUMNS : 0;
     p->block = -1;
+    for (int i = 0; i < p->n_store; i++) p->store[i].staged = false;
     p->unroll = p->ahead = p->lanes = p->team = p->abreast = 1;
     p->held = 0;
     p->pack = pack;

@@ -148,6 +148,7 @@ static const char *wrong_value(const fu_ctx *c, const fu_prog *p, int id)
                    ? "a run-time number that is no leaf"
                    : NULL;
     case FU_LOAD:
+        if (v->staged && (p->block < 0 || v->stride[p->block] != 1)) return "a block that nothing runs along";
         if (!v->n_arg) return wrong_address(c, p, v->slot, v->offset + v->shift, v->stride, v->vary, 0);
         if (v->n_arg != 2 || p->value[v->arg[0]].dtype != TN_BOOL || p->value[v->arg[1]].dtype != v->dtype)
             return "a load with operands of other types";
@@ -250,6 +251,7 @@ static const char *wrong_store(const fu_ctx *c, const fu_prog *p, const fu_store
         s->mask < 0 ? wrong_address(c, p, s->slot, s->offset + s->shift, s->stride, s->dom, 0)
                     : wrong_masked_address(c, p, s->slot, s->offset + s->shift, s->stride, s->dom, s->mask);
     if (why) return why;
+    if (s->staged && (p->block < 0 || s->stride[p->block] != 1)) return "a block that nothing runs along";
     if (s->dtype != dtype_of(c, s->slot)) return "a store of another type than its buffer's";
     int64_t count = fu_elements(p, s->stride, s->dom);
     int64_t there = s->node >= 0 ? tn_node_numel(c->node[s->node].t) : count;

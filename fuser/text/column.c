@@ -235,6 +235,7 @@ void fu_nest_column(fu_em *e, const fu_range *r, const int *scratch)
     for (int i = 0; i < p->n_value; i++)
         if (p->value[i].kind == FU_REDUCE) fu_declare(e, &p->value[i], "acc", p->tile);
     fu_declare_kept_rows(e);
+    fu_open_block(e, r);
     for (int phase = 0; phase < p->n_phase; phase++) {
         e->phase = phase;
         fu_hoist(e, phase, false); /* before any loop over columns: what is checked in one is counted there */
@@ -248,4 +249,5 @@ void fu_nest_column(fu_em *e, const fu_range *r, const int *scratch)
         write_partials(e, r, scratch);
     else
         write_between(e, p->n_phase, r);
+    fu_close_block(e, r);
 }

@@ -52,11 +52,11 @@ static void decode_item(fu_em *e, int64_t tiles, int parts_dim)
         if (!(keep >> i & 1)) continue;
         bool last = i == first && (!p->split || part_inner);
         if (i == p->block) {
-            int64_t n = (p->extent[i] + FU_BLOCK - 1) / FU_BLOCK;
+            int64_t n = (p->extent[i] + p->lines - 1) / p->lines;
             if (last)
-                fu_line(&e->t, "const int64_t b0 = %s * %d;", cur, FU_BLOCK);
+                fu_line(&e->t, "const int64_t b0 = %s * %d;", cur, p->lines);
             else
-                fu_line(&e->t, "const int64_t b0 = %s %% %lld * %d;", cur, (long long)n, FU_BLOCK);
+                fu_line(&e->t, "const int64_t b0 = %s %% %lld * %d;", cur, (long long)n, p->lines);
             size_t k = strlen(cur);
             snprintf(cur + k, sizeof cur - k, " / %lld", (long long)n);
             continue;

@@ -7,6 +7,7 @@
  *   column.c     the vector's atom is kept, others are reduced
  *   loop.c       the vector loop itself, and what stands around it
  *   random.c     random bits for it
+ *   block.c      what lies crosswise, through blocks on the stack
  *   ahead.c      lines of memory that are asked for early
  *   cuts.c       a nest once for each stretch between borders
  *   spread.c     exponentials of how far elements lie below their row's largest */
@@ -73,6 +74,10 @@ void fu_write_kept(fu_em *e);
 /* Stores the partial results of a split reduction, scratch[part][kept point]: each value's name with `tail`
  * behind it. */
 void fu_put_partials(fu_em *e, const int *scratch, const char *tail);
+
+/* ---- block.c: an item of several lines, where p->block says so; else nothing ---- */
+void fu_open_block(fu_em *e, const fu_range *r);
+void fu_close_block(fu_em *e, const fu_range *r);
 
 /* ---- random.c ---- */
 void fu_put_bound(fu_em *e, const fu_value *v); /* of a bernoulli: what its bits are compared with */

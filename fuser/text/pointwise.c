@@ -12,48 +12,14 @@
  *         }
  *     }
  *
- * An operand whose elements lie contiguous along another atom (a transpose) would be read crosswise: an item
- * is then a block of FU_BLOCK lines by FU_BLOCK_TILE elements, and the operand is first read along its own
- * lines into a tile on the stack, turned (tn_turn where elements are of 4 bytes).
+ * Where an operand lies crosswise (a transpose), an item is a block of FU_BLOCK lines by FU_BLOCK_TILE
+ * elements (block.c).
  *
  * Start with fu_nest_pointwise. */
 #include "nest.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* Reads the block's crosswise operands along their own lines, then opens the loop over the block's lines. */
-static void stage_blocks(fu_em *e, const fu_range *r)
-{
-    fu_prog *p = e->p;
-    int a = p->block, vec = fu_vec(p);
-    char extent[32], at[256];
-    fu_extent(p, a, extent);
-    fu_line(&e->t, "const int64_t b1 = %s - b0 < %d ? %s : b0 + %d;", extent, FU_BLOCK, extent, FU_BLOCK);
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
-        if (!v->staged || !e->hot[i]) continue;
-        fu_name(e, v);
-        fu_line(&e->t, "%s%s %s_block[%d];", e->lang->align, e->lang->memory[v->dtype], v->name,
-                FU_BLOCK * FU_BLOCK_TILE);
-        fu_index(e, v->stride, ~0u, at, sizeof at);
-        if (tn_dtype_size(v->dtype) == 4) {
-            fu_scope_open(e, "{");
-            fu_line(&e->t, "const int64_t i%d = b0, i%d = %s;", a, vec, r->lo);
-            fu_line(&e->t, "tn_turn(%s_block, %d, %s + %s, %lld, %s, b1 - b0);", v->name, FU_BLOCK_TILE,
-                    e->pointer[v->buf], at, (long long)v->stride[vec], r->hi);
-            fu_scope_close(e);
-            continue;
-        }
-        fu_scope_open(e, "for (int64_t j = 0; j < %s; j++) {", r->hi);
-        fu_line(&e->t, "const int64_t i%d = %s%sj;", vec, strcmp(r->lo, "0") ? r->lo : "",
-                strcmp(r->lo, "0") ? " + " : "");
-        fu_line(&e->t, "for (int64_t i%d = b0; i%d < b1; i%d++) %s_block[(i%d - b0) * %d + j] = %s[%s];", a,
-                a, a, v->name, a, FU_BLOCK_TILE, e->pointer[v->buf], at);
-        fu_scope_close(e);
-    }
-    fu_scope_open(e, "for (int64_t i%d = b0; i%d < b1; i%d++) {", a, a, a);
-}
 
 /* The vector loop over a range, and what belongs to it. */
 static void write_range(fu_em *e, const char *lo, const char *hi)
@@ -128,9 +94,9 @@ void fu_nest_pointwise(fu_em *e, const fu_range *r)
         write_cut(e, r, &cut);
         return;
     }
-    if (p->block >= 0) stage_blocks(e, r);
+    fu_open_block(e, r);
     if (p->tile) fu_hoist(e, 0, false);
     write_range(e, r->lo, r->hi);
     fu_write_kept(e);
-    if (p->block >= 0) fu_scope_close(e);
+    fu_close_block(e, r);
 }

@@ -324,6 +324,7 @@ void fu_sum_rows(fu_em *e, const char *guard)
 void fu_nest_row(fu_em *e, const fu_range *r, const int *scratch)
 {
     fu_prog *p = e->p;
+    fu_open_block(e, r);
     fu_declare_kept_rows(e);
     for (int phase = 0; phase < p->n_phase; phase++) {
         e->phase = phase;
@@ -336,4 +337,5 @@ void fu_nest_row(fu_em *e, const fu_range *r, const int *scratch)
         fu_put_partials(e, scratch, "");
     else
         fu_write_kept(e);
+    fu_close_block(e, r);
 }

@@ -396,6 +396,15 @@ static void ask_scalar(fu_em *e, int id)
     define(e, id, s);
 }
 
+/* An element of the block of that name. */
+static void place_in_block(const fu_em *e, const char *name, char *out, size_t n)
+{
+    const fu_prog *p = e->p;
+    const int64_t pitch = fu_can(p->c->target)->grid ? e->lang->block_pitch : fu_block_pitch(p);
+    snprintf(out, n, p->form == FU_COLUMN ? "%s_block[i%d * %lld + %s]" : "%s_block[(i%d - b0) * %lld + %s]",
+             name, p->block, (long long)pitch, e->lane->at);
+}
+
 static void ask_load(fu_em *e, int id)
 {
     fu_value *v = &e->p->value[id];
@@ -404,9 +413,8 @@ static void ask_load(fu_em *e, int id)
     char s[512], at[256], element[400];
     if (v->staged && e->lane) {
         fu_name(e, v);
-        snprintf(at, sizeof at, "%s_block[(i%d - b0) * %d + %s]", v->name, e->p->block, e->lang->block_pitch,
-                 e->lane->at);
-        snprintf(s, sizeof s, e->lang->load[v->dtype], at);
+        place_in_block(e, v->name, element, sizeof element);
+        snprintf(s, sizeof s, e->lang->load[v->dtype], element);
         define(e, id, s);
         return;
     }
@@ -486,7 +494,10 @@ void fu_put_store(fu_em *e, const fu_store *s)
                *mask = s->mask >= 0 && fu_known(e, s->mask) < 0 ? fu_ask(e, s->mask) : NULL;
     place(e, s->stride, s->shift, at, sizeof at);
     snprintf(value, sizeof value, e->lang->store[s->dtype], v);
-    if (mask)
+    if (s->staged && e->lane) {
+        place_in_block(e, e->pointer[s->buf], at, sizeof at);
+        fu_line(&e->t, "%s = %s;", at, value);
+    } else if (mask)
         fu_line(&e->t, "if (%s) %s[%s] = %s;", mask, e->pointer[s->buf], at, value);
     else if ((s->stream || s->packed) && e->lane && e->lane->piece)
         fu_line(&e->t, "%s_piece[%s] = %s;", e->pointer[s->buf], e->lane->piece, value);
