@@ -55,13 +55,9 @@ typedef struct config {
 
 /* ---- numbers ---- */
 
-static uint64_t random_state;
+static rng dice;
 
-static double uniform(void) /* [0, 1) */
-{
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(random_state >> 11) * 0x1p-53;
-}
+static double uniform(void) { return rng_real(&dice, 0, 1); }
 
 static double element(void) { return uniform() + uniform() + uniform() + uniform() - 2; }
 
@@ -367,7 +363,7 @@ static void problem_open(const config *c, problem *p)
 {
     const tn_dtype d = c->dtype;
     const layout l = c->layout;
-    random_state = (uint64_t)(c->head * 1000 + c->tq * 100 + c->tk);
+    dice.state = (uint64_t)(c->head * 1000 + c->tq * 100 + c->tk);
     *p = (problem){.seed = 0x123456789abcdefu, .draw = 77, .drop = DROP_P};
     p->scale = c->scale != 0 ? c->scale : 1 / sqrt(c->head);
     p->q = operand_of(d, l, 0, c->batch, c->heads, c->tq, c->head);

@@ -29,11 +29,8 @@ static inline void make_net(tn_session *s, struct net *n)
 /* Images and labels of step i, the same for everyone. */
 static inline void make_batch(int step, int items, float *x, int32_t *y)
 {
-    uint32_t r = 12345u + 77u * (uint32_t)step;
-    for (int i = 0; i < items * SIDE * SIDE; i++) {
-        r = r * 1664525u + 1013904223u;
-        x[i] = (float)(r >> 8) * 0x1p-24f - 0.5f;
-    }
+    rng r = {(uint64_t)step};
+    for (int i = 0; i < items * SIDE * SIDE; i++) x[i] = (float)rng_real(&r, -0.5, 0.5);
     for (int i = 0; i < items; i++) y[i] = (i + step) % CLASSES;
 }
 

@@ -108,9 +108,9 @@ TEST(random_use)
     tn_memory *m = open_memory();
     unsigned char *p[N] = {0};
     size_t size[N] = {0}, now = 0;
-    uint64_t x = 88172645463325252u;
+    rng r = {1};
     for (int step = 0; step < 20000; step++) {
-        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        const uint64_t x = rng_next(&r);
         int i = (int)(x % N);
         if (p[i]) {
             assert_int_equal(p[i][0], i % 256);

@@ -323,7 +323,7 @@ static void test_full(void **state)
             for (int flags = 0; flags < 12; flags++) {
                 config c[3];
                 for (int i = 0; i < 3; i++) {
-                    random_state = (uint64_t)(((k * 128 + head) * 12 + flags) * 3 + i);
+                    dice.state = (uint64_t)(((k * 128 + head) * 12 + flags) * 3 + i);
                     c[i] = (config){kind[k].dtype,
                                     kind[k].tf32,
                                     head,

@@ -9,13 +9,9 @@
 #include "src/core/convert.h"
 #include "src/core/dtype.h"
 
-static uint64_t seed_now;
+static rng dice;
 
-static double next_number(void)
-{
-    seed_now = seed_now * 6364136223846793005u + 1442695040888963407u;
-    return (double)((seed_now >> 33) % 17) / 8 - 1;
-}
+static double next_number(void) { return (double)rng_below(&dice, 17) / 8 - 1; }
 
 static double slack(tn_dtype d)
 {
@@ -34,7 +30,7 @@ static int open_both(void **state)
     r.cuda = device_open();
     if (tn_cpu_open(&(tn_device_options){.threads = 1}, &r.cpu, &err)) fail_msg("%s", err.text);
     *state = &r;
-    seed_now = 1;
+    dice.state = 1;
     return 0;
 }
 

@@ -77,14 +77,14 @@ static void products(rig *r, const char *name, tn_dtype dtype)
 {
     const int per = dtype == TN_F32 ? 1 : 2, k = 8 * per;
     double a[16][16], b[16][8], c[16][8];
-    uint32_t x[WORDS] = {0}, y[WORDS], seed = 7;
-#define NEXT() ((seed = seed * 1664525u + 1013904223u) >> 8)
+    uint32_t x[WORDS] = {0}, y[WORDS];
+    rng dice = {7};
     for (int i = 0; i < 16; i++)
-        for (int j = 0; j < k; j++) a[i][j] = (double)(int)(NEXT() % 255) / 64 - 2;
+        for (int j = 0; j < k; j++) a[i][j] = (double)rng_below(&dice, 255) / 64 - 2;
     for (int i = 0; i < k; i++)
-        for (int j = 0; j < 8; j++) b[i][j] = (double)(int)(NEXT() % 255) / 64 - 2;
+        for (int j = 0; j < 8; j++) b[i][j] = (double)rng_below(&dice, 255) / 64 - 2;
     for (int i = 0; i < 16; i++)
-        for (int j = 0; j < 8; j++) c[i][j] = (double)(int)(NEXT() % 255) / 8;
+        for (int j = 0; j < 8; j++) c[i][j] = (double)rng_below(&dice, 255) / 8;
 #define WORD(at)                                                                                             \
     (dtype == TN_F32   ? bits_of((float)at(0))                                                               \
      : dtype == TN_F16 ? (uint32_t)tn_f32_to_f16((float)at(1)) << 16 | tn_f32_to_f16((float)at(0))           \

@@ -94,11 +94,8 @@ static void offsets(const layout *l, int *leading, int *stride)
     }
 }
 
-static uint32_t random_state = 5;
-static int next_number(void)
-{
-    return (int)((random_state = random_state * 1664525u + 1013904223u) >> 8 & 0xff) - 128;
-}
+static rng dice = {5};
+static int next_number(void) { return (int)rng_below(&dice, 256) - 128; }
 
 /* Two products in a chain: d = a b, then d += a b. */
 static void products(rig *r, int n, bool f16, bool registers, const layout *la, const layout *lb)

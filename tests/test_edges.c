@@ -399,19 +399,13 @@ EVERYWHERE(no_gradient_passed_on)
 
 /* ---- statistics ---- */
 
-static double some(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return (double)(*seed >> 33) / 1073741824.0 - 1;
-}
-
 enum { PIXELS = 4096, CHANNELS = 3 };
 
 /* Columns of which the first element, or another, lies far from the rest, that are far from 0, tiny, huge or
  * nearly constant. */
-static float hard(int kind, int i, uint64_t *seed)
+static float hard(int kind, int i, rng *r)
 {
-    const double v = some(seed), side = i & 1 ? 1 : -1;
+    const double v = rng_real(r, -1, 1), side = i & 1 ? 1 : -1;
     switch (kind) {
     case 0: return i ? (float)side : 100.3f;
     case 1: return i == PIXELS / 3 ? 1e6f : (float)v;
@@ -430,10 +424,10 @@ static float hard(int kind, int i, uint64_t *seed)
 EVERYWHERE(hard_columns)
 {
     static float x[PIXELS * CHANNELS], y[PIXELS * CHANNELS];
-    uint64_t seed = 1;
+    rng r = {1};
     for (int kind = 0; kind < 9; kind++) {
         double mean[CHANNELS] = {0}, var[CHANNELS] = {0};
-        for (int i = 0; i < PIXELS * CHANNELS; i++) x[i] = hard(kind, i / CHANNELS, &seed);
+        for (int i = 0; i < PIXELS * CHANNELS; i++) x[i] = hard(kind, i / CHANNELS, &r);
         for (int i = 0; i < PIXELS * CHANNELS; i++) mean[i % CHANNELS] += (double)x[i] / PIXELS;
         for (int i = 0; i < PIXELS * CHANNELS; i++) {
             const double d = (double)x[i] - mean[i % CHANNELS];

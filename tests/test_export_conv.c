@@ -21,13 +21,13 @@ static const shape shapes[] = {
 enum { PARAMS = 3 };
 static const char *const names[PARAMS] = {"image", "filter", "bias"};
 
-static tn_tensor *noise(tn_session *s, uint32_t seed, int ndim, const int64_t *shape_of)
+static tn_tensor *noise(tn_session *s, uint64_t seed, int ndim, const int64_t *shape_of)
 {
     int64_t count = 1;
     for (int i = 0; i < ndim; i++) count *= shape_of[i];
     float *v = malloc((size_t)count * sizeof *v);
-    for (int64_t i = 0; i < count; i++)
-        v[i] = (float)((seed = seed * 1664525u + 1013904223u) >> 8) * 0x1p-24f - 0.5f;
+    rng r = {seed};
+    for (int64_t i = 0; i < count; i++) v[i] = (float)rng_real(&r, -0.5, 0.5);
     tn_tensor *x = tn_from(s, v, TN_F32, ndim, shape_of);
     free(v);
     return x;

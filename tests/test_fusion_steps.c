@@ -241,10 +241,8 @@ TEST(a_maximum_equals_one_of_its_values)
 {
     enum { LINES = 16, N = 1000 };
     static float v[3][LINES * N], hits[LINES];
-    uint32_t r = 5;
-    for (int k = 0; k < 3; k++)
-        for (int i = 0; i < LINES * N; i++)
-            v[k][i] = (float)((r = r * 1664525u + 1013904223u) >> 8) * 0x1p-22f - 2;
+    rng r = {5};
+    for (int i = 0; i < 3 * LINES * N; i++) v[0][i] = (float)rng_real(&r, -2, 2);
     tn_session *s = open_mode(TN_FUSED);
     for (int turn = 0; turn < 3; turn++) {
         tn_step_begin(s);
@@ -266,8 +264,8 @@ TEST(a_maximum_of_halves_has_a_gradient)
 {
     enum { LINES = 33, N = 300 };
     static float x[LINES * N], rows[LINES], columns[N], g[LINES * N];
-    uint32_t r = 5;
-    for (int i = 0; i < LINES * N; i++) x[i] = (float)((r = r * 1664525u + 1013904223u) >> 8) * 0x1p-22f - 2;
+    rng r = {5};
+    for (int i = 0; i < LINES * N; i++) x[i] = (float)rng_real(&r, -2, 2);
     for (int i = 0; i < LINES; i++) rows[i] = x[7 * i];
     for (int i = 0; i < N; i++) columns[i] = x[11 * i];
     tn_session *s = open_mode(TN_FUSED);

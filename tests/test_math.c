@@ -146,9 +146,9 @@ static void check_pow(const char *variant, loop2 *loop)
         x[i] = v[i / EDGES];
         y[i] = v[i % EDGES];
     }
-    uint64_t s = 88172645463325252u;
+    rng r = {1};
     for (int i = N; i < N + RANDOM; i++) {
-        s ^= s << 13, s ^= s >> 7, s ^= s << 17;
+        const uint64_t s = rng_next(&r);
         x[i] = tn_test_float((uint32_t)(s >> 32));
         if (i % 3) x[i] = fabsf(x[i]);
         y[i] = i % 3 ? (float)((double)(int32_t)(uint32_t)s * 0x1p-31 * 151 / log2((double)x[i]))

@@ -13,16 +13,11 @@ static tn_session *session(void)
     return s;
 }
 
-static uint64_t chance(uint64_t *r)
-{
-    *r = *r * 6364136223846793005u + 1442695040888963407u;
-    return *r >> 33;
-}
-
 /* Bytes of which each dtype takes every value as a number. */
-static void fill(unsigned char *data, size_t n, tn_dtype d, uint64_t *r)
+static void fill(unsigned char *data, size_t n, tn_dtype d, rng *r)
 {
-    for (size_t i = 0; i < n; i++) data[i] = (unsigned char)(d == TN_BOOL ? chance(r) % 2 : chance(r) % 120);
+    for (size_t i = 0; i < n; i++)
+        data[i] = (unsigned char)(d == TN_BOOL ? rng_below(r, 2) : rng_below(r, 120));
 }
 
 /* ---- arrays ---- */
@@ -31,31 +26,31 @@ static void fill(unsigned char *data, size_t n, tn_dtype d, uint64_t *r)
  * whatever the number of threads. */
 TEST(any_arrays_in_any_order)
 {
-    uint64_t r = 5;
+    rng r = {5};
     for (int round = 0; round < 40; round++) {
         tn_session *s = session();
-        const int64_t n = 1 + (int64_t)chance(&r) % 50, batch = 1 + (int64_t)chance(&r) % 20;
-        const int arrays = 1 + (int)(chance(&r) % 4), workers = (int)(chance(&r) % 5) - 1;
+        const int64_t n = 1 + rng_below(&r, 50), batch = 1 + rng_below(&r, 20);
+        const int arrays = 1 + (int)rng_below(&r, 4), workers = (int)rng_below(&r, 5) - 1;
         tn_array a[4] = {{.data = NULL}};
         unsigned char *data[4];
         char path[4][128];
         size_t bytes[4];
         for (int i = 0; i < arrays; i++) {
-            a[i].dtype = (tn_dtype)(chance(&r) % TN_DTYPE_COUNT);
+            a[i].dtype = (tn_dtype)rng_below(&r, TN_DTYPE_COUNT);
             bytes[i] = tn_dtype_size(a[i].dtype);
-            for (int k = (int)(chance(&r) % 4); k > 0; k--) a[i].shape[k - 1] = 1 + (int64_t)chance(&r) % 4;
+            for (int k = (int)rng_below(&r, 4); k > 0; k--) a[i].shape[k - 1] = 1 + rng_below(&r, 4);
             for (int k = 0; a[i].shape[k]; k++) bytes[i] *= (size_t)a[i].shape[k];
             assert_non_null(data[i] = malloc((size_t)n * bytes[i]));
             fill(data[i], (size_t)n * bytes[i], a[i].dtype, &r);
             a[i].data = data[i];
-            if (chance(&r) % 2) {
+            if (rng_below(&r, 2)) {
                 snprintf(path[i], sizeof(path[i]), "%s/%d.bin", base, i);
                 put(strrchr(path[i], '/') + 1, data[i], (size_t)n * bytes[i]);
                 a[i].data = NULL;
                 a[i].path = path[i];
             }
         }
-        tn_dataset *d = tn_dataset_arrays(s, a[0].path && chance(&r) % 2 ? 0 : n, arrays, a);
+        tn_dataset *d = tn_dataset_arrays(s, a[0].path && rng_below(&r, 2) ? 0 : n, arrays, a);
         if (!d) fail_msg("%s", tn_error_text(s));
         assert_int_equal(tn_dataset_count(d), n);
         uint32_t order[64];
@@ -381,9 +376,9 @@ TEST(files_of_tokens)
     for (int bits = 16; bits <= 32; bits += 16) {
         unsigned char file[COUNT * 4];
         int32_t token[COUNT], x[4 * CTX], y[4 * CTX];
-        uint64_t r = 3;
+        rng r = {3};
         for (int i = 0; i < COUNT; i++) {
-            token[i] = (int32_t)(chance(&r) % MOST);
+            token[i] = (int32_t)rng_below(&r, MOST);
             memcpy(file + i * bits / 8, &token[i], (size_t)bits / 8);
         }
         put("tokens", file, (size_t)(COUNT * bits / 8));
@@ -483,17 +478,17 @@ TEST(evaluation_of_arrays)
     enum { COUNT = 700, SIDE = 3, CLASSES = 4 };
     static float x[COUNT * 2], y[COUNT], weight[COUNT], maps[COUNT * SIDE * SIDE * 2];
     static int64_t mask[COUNT * SIDE * SIDE];
-    uint64_t r = 9;
+    rng r = {9};
     for (int i = 0; i < COUNT; i++) {
-        x[2 * i] = (float)(chance(&r) % 100) / 50;
-        x[2 * i + 1] = (float)(chance(&r) % 100) / 50;
-        y[i] = (float)(chance(&r) % 100) / 20;
-        weight[i] = (float)(chance(&r) % 5);
+        x[2 * i] = (float)rng_below(&r, 100) / 50;
+        x[2 * i + 1] = (float)rng_below(&r, 100) / 50;
+        y[i] = (float)rng_below(&r, 100) / 20;
+        weight[i] = (float)rng_below(&r, 5);
     }
     for (int i = 0; i < COUNT * SIDE * SIDE; i++) {
-        maps[2 * i] = (float)(chance(&r) % 100) / 50;
-        maps[2 * i + 1] = (float)(chance(&r) % 100) / 50;
-        mask[i] = chance(&r) % 5 ? (int64_t)(chance(&r) % CLASSES) : -100;
+        maps[2 * i] = (float)rng_below(&r, 100) / 50;
+        maps[2 * i + 1] = (float)rng_below(&r, 100) / 50;
+        mask[i] = rng_below(&r, 5) ? rng_below(&r, CLASSES) : -100;
     }
     tn_session *s = session();
     tn_linear *one = tn_linear_new(s, "one", 2, 1), *four = tn_linear_new(s, "four", 2, CLASSES);

@@ -36,11 +36,8 @@ static unsigned char text[N];
 
 static void put_text(void)
 {
-    uint32_t r = 12345;
-    for (int i = 0; i < N; i++) {
-        r = r * 1664525u + 1013904223u;
-        text[i] = kinds[(r >> 16) % (SIZE - 1)];
-    }
+    rng r = {12345};
+    for (int i = 0; i < N; i++) text[i] = kinds[rng_below(&r, SIZE - 1)];
     text[N - 2] = kinds[SIZE - 1];
     spill(path, text, N);
 }

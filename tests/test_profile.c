@@ -97,7 +97,7 @@ TEST(what_is_wrong_is_named_by_its_line)
 
 TEST(noise_is_refused_or_understood)
 {
-    uint64_t r = 99;
+    rng g = {99};
     char whole[LONGEST], text[LONGEST], again[LONGEST];
     snprintf(whole, sizeof whole, "%s", written(tn_profile_reference(TN_DIALECT_C)));
     size_t n = strlen(whole);
@@ -105,7 +105,7 @@ TEST(noise_is_refused_or_understood)
     for (int i = 0; i < 50000; i++) {
         memcpy(text, whole, n + 1);
         for (int k = 0; k <= i % 4; k++) {
-            r = r * 6364136223846793005u + 1442695040888963407u;
+            const uint64_t r = rng_next(&g);
             size_t at = (size_t)(r >> 33) % n;
             static const char some[] = "0123456789.e+- \nbandgmcov";
             unsigned kind = (unsigned)(r >> 20) % 4;

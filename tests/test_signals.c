@@ -85,13 +85,9 @@ static void note(struct results *r, tn_tensor *x)
     r->at[r->n++] = sum;
 }
 
-static uint32_t seed;
+static rng dice;
 
-static int64_t up_to(uint32_t n)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return 1 + (int64_t)((seed >> 8) % n);
-}
+static int64_t up_to(int64_t n) { return 1 + rng_below(&dice, n); }
 
 /* Products of any shape, long sums among them, and batches of small ones; each shape is planned anew. */
 static void products(tn_session *s, struct results *r)
@@ -143,7 +139,7 @@ static void run(struct results *r, void (*what)(tn_session *s, struct results *r
                 const char *cache)
 {
     r->n = 0;
-    seed = 1;
+    dice.state = 1;
     setenv("TENSOR_CACHE", cache, 1);
     tn_session *s = tn_open(.device = TN_CPU, .mode = mode, .seed = 3, .threads = 2);
     assert_non_null(s);
