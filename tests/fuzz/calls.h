@@ -154,9 +154,12 @@ static tn_tensor *fuzz_window(fuzz_calls *c, int which, tn_tensor *x)
     tn_tensor *w = fuzz_x(c), *b = fuzz_byte(c) & 1 ? fuzz_x(c) : NULL;
     if (which % 3) {
         int window = fuzz_int(c), stride = fuzz_int(c), pad = fuzz_int(c), how = fuzz_byte(c);
-        return which % 3 == 1 ? tn_max_pool2d(x, window, .stride = stride, .pad = pad, .ceil_mode = how & 1)
+        tn_tensor *made = which % 3 == 1
+                              ? tn_max_pool2d(x, window, .stride = stride, .pad = pad, .ceil_mode = how & 1)
                               : tn_avg_pool2d(x, window, .stride = stride, .pad = pad, .ceil_mode = how & 1,
                                               .exclude_pad = how & 2);
+        c->large |= made && window > 64; /* a small result, but seconds for each element of it */
+        return made;
     }
     int stride = fuzz_int(c), pad = fuzz_int(c), dilation = fuzz_int(c), groups = fuzz_int(c),
         one = fuzz_int(c);
