@@ -31,7 +31,7 @@ enum {
     IN_PLACE = 1 << 20,     /* elements of B that are not worth packing */
     IN_PLACE_ROWS = 512,    /* for which no B is worth it */
     IN_PLACE_APART = 96,    /* where rows of B lie pages apart */
-    MOST_THREADS = 16,      /* that are foreseen one by one */
+    MOST_THREADS = 8,       /* that are foreseen one by one */
 };
 static const double TILE_FLOPS = 1e6, SMALL_FLOPS = 16e6;
 
