@@ -69,11 +69,40 @@ static bool goes_last(const fu_ctx *c, int g)
     return assigns;
 }
 
+/* Returns true where all that the group does is to assign what it makes of the plan's values: one that dies
+ * with it, such as a gradient with its update, is in memory no longer than it has to. */
+static bool only_frees(const fu_ctx *c, int g)
+{
+    const fu_group *a = &c->group[g];
+    bool reads = false;
+    for (int i = 0; i < a->n; i++) {
+        const fu_node *n = &c->node[a->member[i]];
+        const bool assigns = n->kind == TN_KIND_ASSIGN;
+        if (!tn_node_written(n->t) && fu_group_of(c, a->member[i]) == g &&
+            (n->root || fu_read_outside(c, NULL, a->member[i])))
+            return false;
+        for (int k = assigns; k < n->t->n_in; k++) {
+            const int p = fu_node_of(c, fu_value_of(c, n->t->in[k]));
+            reads = reads || (p >= 0 && !fu_has(a, p) && !tn_node_written(c->node[p].t));
+        }
+    }
+    return reads;
+}
+
+/* The newest member, but what is assigned elsewhere of a value may be recorded long after it. */
+static int newest(const fu_ctx *c, const fu_group *a)
+{
+    int i = a->n - 1;
+    while (i && c->node[a->member[i]].kind == TN_KIND_ASSIGN) i--;
+    return a->member[i];
+}
+
 static bool goes_first(const fu_ctx *c, int g, int h)
 {
     const fu_group *a = &c->group[g], *b = &c->group[h];
-    const int x = a->member[a->n - 1], y = b->member[b->n - 1];
+    const int x = newest(c, a), y = newest(c, b);
     if (goes_last(c, g) != goes_last(c, h)) return goes_last(c, h);
+    if (a->frees != b->frees) return a->frees;
     return x != y ? x < y : g > h;
 }
 
@@ -123,7 +152,10 @@ static bool queue_open(fu_ctx *c, queue *q)
                 const int d = fu_awaited(c, g, a->member[i], k);
                 if (d != g && !note_wait(c, q, g, d)) return false;
             }
-        if (!a->dead && !q->left[g]) push_ready(c, q, g);
+        c->group[g].frees = !a->dead && only_frees(c, g);
+    }
+    for (int g = 0; g < c->n_group; g++) {
+        if (!c->group[g].dead && !q->left[g]) push_ready(c, q, g);
     }
     return true;
 }

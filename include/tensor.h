@@ -337,7 +337,8 @@ TN_API int tn_print_at(tn_tensor *x, FILE *out, const char *file, int line);
 /* ---- 11 Differentiation ---------------------------------------------------------------------------------- */
 
 /* Gradients of a one-element loss for every tensor that requires one (parameters do). Two calls in a step add up, and
- * outside of steps all since the last one, which a warning says. Read them with tn_gradient until tn_step_end. A loss
+ * outside of steps all since the last one, which a warning says. Read them with tn_gradient until tn_step_end: one that
+ * nobody has asked for when that runs the step need not be kept beyond its parameter's update (docs/design.md). A loss
  * that is infinite or NaN is no error and makes gradients like it, as in PyTorch, but in checked mode (TENSOR_CHECK=1):
  * there it is TN_E_NONFINITE, which says where the first such number came from, and later gradients and updates do not
  * take place. */

@@ -80,6 +80,13 @@ TN_API tn_tensor *tn_reduce_scatter(tn_tensor *x);
 TN_API tn_tensor *tn_all_gather(tn_tensor *x, int64_t lines);
 /* tn_gradient of this rank's items alone. */
 TN_API tn_tensor *tn_own_gradient(tn_tensor *x);
+/* For an optimizer: the gradient of a large parameter, where this step's update can read it as it is made. Nobody
+ * else may: it is kept only if it is also asked for by tn_gradient. NULL where it is small, has run, or has to stand in
+ * the slab (tn_param_range): in eager mode, among ranks, on a GPU, in checked mode, in a step that is exported. */
+TN_API tn_tensor *tn_update_gradient(tn_tensor *param);
+/* A persistent tensor over the elements of another one that is dense, from `first` on; free it with tn_free. NULL (with an
+ * error) where these are not all in it. */
+TN_API tn_tensor *tn_window(tn_tensor *persistent, int64_t first, int ndim, const int64_t *shape);
 /* Whether all ranks call this with one text, as "batches of 8 of 1000 items": 0, or TN_E_COMM on all of them, with the first
  * two that differ. op: who asks. */
 TN_API int tn_same_on_ranks(tn_session *s, const char *op, const char *text);

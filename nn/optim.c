@@ -94,6 +94,7 @@ static int fill(tn_optim *o, tn_params params, double weight_decay)
         e->param = params.n < 0 ? tn_param_at(o->s, i) : params.list[i];
         e->lr_factor = 1;
         e->weight_decay = weight_decay;
+        e->part = -1;
         status = place(o, e, i);
     }
     return status ? status : find_doubles(o);

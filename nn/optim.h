@@ -9,7 +9,9 @@
  * What an optimizer owns of one dtype is a row of blocks of the parameter slab (NN_BLOCK elements each, and
  * every parameter begins one), from the first to the last parameter that has had a gradient. The optimizer's
  * state stands in flat tensors of the row's shape, so that an update is a few operators on whole rows,
- * whatever the number of parameters. Read struct nn_method first. */
+ * whatever the number of parameters. Where the gradients of large parameters can be read as they are made
+ * (tn_update_gradient), each has an update of its own, and so do the small ones between two of them: these
+ * are the row's parts. Read struct nn_method first. */
 #ifndef TN_OPTIM_H
 #define TN_OPTIM_H
 
@@ -55,7 +57,7 @@ static inline tn_tensor *tn_nn_where(tn_tensor *mask, tn_tensor *yes, tn_tensor 
 
 typedef struct nn_optim_entry {
     tn_tensor *param;
-    int row;
+    int row, part;        /* of the row, and the how-manieth of its parts is this parameter alone, or -1 */
     int64_t first, count; /* its elements of the slab */
     double lr_factor, weight_decay;
     int64_t steps; /* updates done; PyTorch's state["step"] */
@@ -84,7 +86,19 @@ typedef struct nn_row {
     tn_tensor *brought;          /* a state of all ranks while a checkpoint is written */
     bool summed;                 /* state[NN_SUM] counts */
     nn_spread spread[NN_SPREADS];
+    struct nn_row *part; /* over the same blocks, in order: rows whose tensors are windows of this one's, */
+    int n_part;
+    const struct nn_optim_entry *of; /* or one parameter, and values, gradients and state are in its shape */
+    const struct nn_row *whole;      /* of a part: the row */
 } nn_row;
+
+/* The parameter has elements, and stands in the row. */
+static inline bool tn_nn_has(const nn_row *r, const nn_optim_entry *e)
+{
+    const int64_t block = e->first / NN_BLOCK;
+    return e->count && (e->row != 0) == (r->dtype == TN_F64) && block >= r->first &&
+           block < r->first + r->blocks;
+}
 
 static inline bool tn_nn_is_sharded(const nn_row *r) { return r->own < r->blocks; }
 
@@ -152,6 +166,9 @@ const char *tn_nn_state_name(const tn_optim *o, int which);
 /* Lets the optimizer's rows cover every entry that has a gradient or a summed one; what the state held stays.
  */
 int tn_nn_optim_cover(tn_optim *o);
+/* Cuts the row into parts for the update that is recorded now, where some of its gradients can be read as
+ * they are made; where none can, or not `apart`, n_part is 0. */
+int tn_nn_optim_split(tn_optim *o, nn_row *r, bool apart);
 /* The row's tensor of state `which`, made of zeros when it is not there yet; NULL on error. */
 tn_tensor *tn_nn_optim_state(tn_optim *o, nn_row *r, int which);
 void tn_nn_row_free(nn_row *r, bool tensors); /* tensors: those too, which tn_close does by itself */
@@ -187,10 +204,12 @@ typedef enum nn_quantity {
     NN_GAIN   /* ... and of its formula */
 } nn_quantity;
 
-/* A number times columns, to multiply tensors of the row by. */
+/* A number times columns, to multiply tensors of the row by. Of a part a column may be one number throughout:
+ * the bits are those of the whole row's update. */
 typedef struct nn_factor {
     double number;
-    tn_tensor *column[2];
+    tn_tensor *column[2]; /* or NULL, and */
+    double alike[2];      /* what it is throughout */
     int columns;
     bool failed;
     bool counts;              /* one of the columns depends on counts of updates */

@@ -39,7 +39,7 @@ static tn_tensor *make_column(const tn_optim *o, const nn_row *r, nn_quantity q)
     for (int i = 0; i < o->n; i++) {
         const nn_optim_entry *e = &o->entries[i];
         int64_t b = e->first / NN_BLOCK - first, end = b + tn_nn_blocks(e);
-        if (&o->rows[e->row] != r) continue;
+        if (!tn_nn_has(r, e)) continue;
         if (b < 0) b = 0;
         if (end > n) end = n;
         double v = value_of(o, e, q);
@@ -83,7 +83,7 @@ static bool agree(const tn_optim *o, const nn_row *r, nn_quantity q, double *val
     const nn_optim_entry *first = NULL;
     for (int i = 0; i < o->n; i++) {
         const nn_optim_entry *e = &o->entries[i];
-        if (&o->rows[e->row] != r || !tn_nn_is_due(e)) continue;
+        if (!tn_nn_has(r, e) || !tn_nn_is_due(e)) continue;
         if (!first) first = e;
         if (counts ? e->steps != first->steps : value_of(o, e, q) != value_of(o, first, q)) return false;
     }
@@ -97,7 +97,7 @@ int64_t tn_nn_blocks_with(const tn_optim *o, const nn_row *r, nn_quantity q)
     int64_t n = 0;
     for (int i = 0; i < o->n; i++) {
         const nn_optim_entry *e = &o->entries[i];
-        if (&o->rows[e->row] == r && value_of(o, e, q) != 0) n += tn_nn_blocks(e);
+        if (tn_nn_has(r, e) && value_of(o, e, q) != 0) n += tn_nn_blocks(e);
     }
     return n;
 }
@@ -107,8 +107,10 @@ nn_factor tn_nn_factor(tn_optim *o, nn_row *r, double number, int n, const nn_qu
     nn_factor f = {.number = number};
     for (int i = 0; i < n; i++) {
         double v = 0;
-        if (agree(o, r, q[i], &v))
+        if (agree(o, r->whole ? r->whole : r, q[i], &v))
             f.number *= v;
+        else if (agree(o, r, q[i], &v))
+            f.alike[f.columns++] = v;
         else if ((f.column[f.columns] = tn_nn_column(o, r, q[i]))) {
             f.columns++;
             f.counts = f.counts || q[i] >= NN_RATE;
@@ -121,7 +123,8 @@ nn_factor tn_nn_factor(tn_optim *o, nn_row *r, double number, int n, const nn_qu
 tn_tensor *tn_nn_scaled_by(tn_tensor *x, const nn_factor *f)
 {
     if (f->failed) return NULL;
-    for (int i = 0; i < f->columns; i++) x = tn_mul(x, f->column[i]);
+    for (int i = 0; i < f->columns; i++)
+        x = f->column[i] ? tn_mul(x, f->column[i]) : tn_mul_scalar(x, tn_number_f(f->alike[i]));
     x = tn_mul_scalar(x, tn_number_f(f->number));
     tn_export_number(x, f->rate, f->base, f->exponent, f->t);
     return x;

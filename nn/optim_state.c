@@ -15,16 +15,25 @@ static tn_tensor *keep(tn_tensor *made)
     return kept;
 }
 
+static void free_parts(nn_row *r, bool tensors)
+{
+    for (int i = 0; i < r->n_part; i++) tn_nn_row_free(&r->part[i], tensors);
+    tn_free_mem(r->part);
+    r->part = NULL;
+    r->n_part = 0;
+}
+
 void tn_nn_row_free(nn_row *r, bool tensors)
 {
+    free_parts(r, tensors);
     for (int k = 0; k < NN_SPREADS; k++) {
         if (tensors) tn_free(r->spread[k].vector);
         tn_free_mem(r->spread[k].value);
     }
     if (tensors) {
         if (r->own_values != r->values) tn_free(r->own_values);
-        tn_free(r->values);
-        tn_free(r->gradients);
+        if (!r->of) tn_free(r->values);
+        if (!r->of) tn_free(r->gradients);
         for (int k = 0; k < NN_STATES; k++) tn_free(r->state[k]);
     }
     *r = (nn_row){.dtype = r->dtype};
@@ -137,6 +146,87 @@ tn_tensor *tn_nn_optim_state(tn_optim *o, nn_row *r, int which)
     const int64_t shape[2] = {blocks_of(r, which, &first), NN_BLOCK};
     if (!r->state[which]) r->state[which] = keep(tn_zeros(o->s, r->dtype, 2, shape));
     return r->state[which];
+}
+
+/* ---- parts ---- */
+
+/* The first of the parameters at or behind `block` that is to be a part; NULL: there is none. */
+static nn_optim_entry *next_large(const tn_optim *o, const nn_row *r, int64_t block)
+{
+    nn_optim_entry *next = NULL;
+    for (int i = 0; i < o->n; i++) {
+        nn_optim_entry *e = &o->entries[i];
+        if (e->part < 0 || !tn_nn_has(r, e) || e->first < block * NN_BLOCK) continue;
+        if (!next || e->first < next->first) next = e;
+    }
+    return next;
+}
+
+/* A part of the row's blocks: parameter e alone, or what they are, with windows of the row's state. */
+static int open_part(tn_optim *o, nn_row *r, int64_t first, int64_t blocks, nn_optim_entry *e)
+{
+    nn_row *p = &r->part[r->n_part];
+    int64_t shape[TN_MAX_DIMS] = {blocks, NN_BLOCK};
+    const int ndim = e ? tn_ndim(e->param) : 2;
+    for (int i = 0; i < ndim && e; i++) shape[i] = tn_dim(e->param, i);
+    *p = (nn_row){.dtype = r->dtype, .first = first, .blocks = blocks, .own = blocks, .of = e, .whole = r};
+    int status = e ? TN_OK : tn_param_range(o->s, r->dtype, first, blocks, &p->values, &p->gradients);
+    if (e) p->values = e->param;
+    p->own_values = p->values;
+    for (int k = 0; k < NN_MOMENTS && !status; k++) {
+        if (!o->method->state[k]) continue;
+        tn_tensor *whole = tn_nn_optim_state(o, r, k);
+        p->state[k] = whole ? tn_window(whole, (first - r->first) * NN_BLOCK, ndim, shape) : NULL;
+        if (!p->state[k]) status = tn_error(o->s);
+    }
+    return status;
+}
+
+static int open_parts(tn_optim *o, nn_row *r, int n_large)
+{
+    int status = TN_OK;
+    const int64_t end = r->first + r->blocks;
+    free_parts(r, true);
+    r->part = tn_calloc(2 * (size_t)n_large + 1, sizeof(*r->part));
+    if (!r->part) return tn_fail(o->s, TN_E_NOMEM, o->method->name, "no memory for %d updates", n_large);
+    for (int64_t at = r->first; at < end && !status;) {
+        nn_optim_entry *e = next_large(o, r, at);
+        const int64_t until = e ? e->first / NN_BLOCK : end;
+        if (at < until) {
+            status = open_part(o, r, at, until - at, NULL);
+            r->n_part++;
+        }
+        if (e && !status) {
+            status = open_part(o, r, until, tn_nn_blocks(e), e);
+            e->part = r->n_part++;
+        }
+        at = e ? until + tn_nn_blocks(e) : end;
+    }
+    if (status) free_parts(r, true);
+    return status;
+}
+
+int tn_nn_optim_split(tn_optim *o, nn_row *r, bool apart)
+{
+    int n = 0;
+    bool same = r->n_part > 0;
+    for (int i = 0; i < o->n; i++) {
+        nn_optim_entry *e = &o->entries[i];
+        if (!tn_nn_has(r, e)) continue;
+        const bool large = apart && tn_nn_is_due(e) && tn_update_gradient(e->param);
+        same = same && large == (e->part >= 0);
+        e->part = large ? e->part : -1;
+        if (large && e->part < 0) e->part = 0;
+        n += large;
+    }
+    int status = TN_OK;
+    if (!n)
+        free_parts(r, true);
+    else if (!same)
+        status = open_parts(o, r, n);
+    for (int i = 0; i < r->n_part && !status; i++)
+        if (r->part[i].of) r->part[i].gradients = tn_update_gradient(r->part[i].of->param);
+    return status;
 }
 
 /* ---- counts ---- */

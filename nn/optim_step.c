@@ -41,7 +41,7 @@ static void end_update(nn_update *u)
         for (int k = 0; k < all[i]->columns; k++) {
             const nn_row *r = u->r;
             tn_tensor *c = all[i]->column[k];
-            if (c != r->spread[NN_LR_FACTOR].vector && c != r->spread[NN_DECAY].vector) tn_free(c);
+            if (c && c != r->spread[NN_LR_FACTOR].vector && c != r->spread[NN_DECAY].vector) tn_free(c);
         }
 }
 
@@ -285,8 +285,16 @@ static int update_rows(tn_optim *o)
 {
     tn_tensor *fine;
     int status = check_overflow(o, &fine);
-    for (int i = 0; i < NN_ROWS && !status; i++)
-        if (takes_part(o, &o->rows[i])) status = update_row(o, &o->rows[i], fine);
+    const bool all = o->norm || o->shard || o->method->follows || tn_nn_scaled(o->s); /* are looked at */
+    const bool apart = o->accumulate == 1 && !all;
+    for (int i = 0; i < NN_ROWS && !status; i++) {
+        nn_row *r = &o->rows[i];
+        if (!takes_part(o, r)) continue;
+        status = tn_nn_optim_split(o, r, apart);
+        if (!status && !r->n_part) status = update_row(o, r, fine);
+        for (int k = 0; k < r->n_part && !status; k++)
+            if (takes_part(o, &r->part[k])) status = update_row(o, &r->part[k], fine);
+    }
     if (status) return status;
     for (int i = 0; i < o->n; i++) {
         o->entries[i].steps += tn_nn_is_due(&o->entries[i]);

@@ -129,6 +129,37 @@ TEST(random_use)
     tn_memory_close(m);
 }
 
+/* Parts in any order: each byte counts once, keeps what it holds, and is zero at first. */
+TEST(parts_of_a_range)
+{
+    enum { PARTS = 400, SPAN = 1 << 16, FAR = 1 << 20 };
+    static bool has[SPAN];
+    tn_memory *m = open_memory();
+    char *p = tn_memory_reserve(m, (size_t)1 << 30);
+    assert_non_null(p);
+    size_t now = 0;
+    uint32_t r = 7;
+    for (int i = 0; i < PARTS; i++) {
+        const size_t first = (r = r * 1664525 + 1013904223) >> 16,
+                     most = (r = r * 1664525 + 1013904223) >> 21;
+        const size_t n = first + most > SPAN ? SPAN - first : most;
+        assert_int_equal(tn_memory_commit(m, p, FAR + first, n), 0);
+        for (size_t k = first; k < first + n; k++) {
+            assert_int_equal(p[FAR + k], has[k] ? 7 : 0);
+            now += !has[k];
+            has[k] = true;
+            p[FAR + k] = 7;
+        }
+        assert_int_equal(tn_memory_now(m), now);
+    }
+    assert_int_equal(tn_memory_commit(m, p, 0, 8 * MB), 0);
+    assert_int_equal(tn_memory_now(m), 8 * MB);
+    for (size_t k = 0; k < SPAN; k++) assert_int_equal(p[FAR + k], has[k] ? 7 : 0);
+    tn_memory_release(m, p);
+    assert_int_equal(tn_memory_now(m), 0);
+    tn_memory_close(m);
+}
+
 TEST(ranges_grow_in_place)
 {
     tn_memory *m = open_memory();
@@ -139,18 +170,20 @@ TEST(ranges_grow_in_place)
     assert_int_equal(tn_memory_now(m), 0);
     size_t sizes[] = {1, 5000, 4096, 3 * MB, 3 * MB + 1, 10 * MB}, had = 0;
     for (int i = 0; i < 6; i++) {
-        assert_int_equal(tn_memory_commit(m, p, sizes[i]), 0);
+        assert_int_equal(tn_memory_commit(m, p, 0, sizes[i]), 0);
         for (size_t j = had; j < sizes[i]; j++) assert_int_equal(p[j], 0);
         for (size_t j = 0; j < had; j += 997) assert_int_equal(p[j], 7);
         if (sizes[i] > had) had = sizes[i];
         memset(p, 7, had);
         assert_int_equal(tn_memory_now(m), had);
     }
-    assert_int_equal(tn_memory_commit(m, p, room + 2 * MB), TN_E_ARG);
-    assert_int_equal(tn_memory_commit(m, p + 64, 10), TN_E_ARG);
+    assert_int_equal(tn_memory_commit(m, p, 0, room + 2 * MB), TN_E_ARG);
+    assert_int_equal(tn_memory_commit(m, p + 64, 0, 10), TN_E_ARG);
+    assert_int_equal(tn_memory_commit(m, p, room, 1), TN_E_ARG);
+    assert_int_equal(tn_memory_commit(m, p, 1, SIZE_MAX), TN_E_ARG);
     tn_memory_release(m, p);
     assert_int_equal(tn_memory_now(m), 0);
-    assert_int_equal(tn_memory_commit(m, p, 10), TN_E_ARG);
+    assert_int_equal(tn_memory_commit(m, p, 0, 10), TN_E_ARG);
     assert_null(tn_memory_reserve(m, 0));
     tn_memory_close(m);
 }
@@ -188,9 +221,9 @@ TEST(without_memory)
     char *range = tn_memory_reserve(m, MB);
     tn_alloc_fail_after(0);
     assert_null(tn_memory_reserve(m, MB));
-    assert_int_equal(tn_memory_commit(m, range, 100), TN_E_NOMEM);
+    assert_int_equal(tn_memory_commit(m, range, 0, 100), TN_E_NOMEM);
     tn_alloc_fail_after(-1);
-    assert_int_equal(tn_memory_commit(m, range, 100), 0);
+    assert_int_equal(tn_memory_commit(m, range, 0, 100), 0);
     tn_memory_close(m);
 }
 

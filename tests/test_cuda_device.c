@@ -46,18 +46,18 @@ CUDA_TEST(test_range_grows_in_place)
     tn_device *d = device_open();
     char *r = d->reserve(d, (size_t)1 << 33), back[100];
     assert_non_null(r);
-    assert_int_equal(d->commit(d, r, 1000), 0);
+    assert_int_equal(d->commit(d, r, 0, 1000), 0);
     memset(back, 1, sizeof back);
     assert_int_equal(d->download(d, back, r + 900, 100), 0);
     for (int i = 0; i < 100; i++) assert_int_equal(back[i], 0);
     assert_int_equal(d->upload(d, r, "hello", 6), 0);
-    assert_int_equal(d->commit(d, r, (size_t)9 << 20), 0);
-    assert_int_equal(d->commit(d, r, 10), 0); /* smaller: nothing happens */
+    assert_int_equal(d->commit(d, r, 0, (size_t)9 << 20), 0);
+    assert_int_equal(d->commit(d, r, 0, 10), 0); /* smaller: nothing happens */
     assert_int_equal(d->download(d, back, r, 6), 0);
     assert_string_equal(back, "hello");
     assert_int_equal(d->download(d, back, r + ((size_t)9 << 20) - 100, 100), 0);
     for (int i = 0; i < 100; i++) assert_int_equal(back[i], 0);
-    assert_int_equal(d->commit(d, r, (size_t)1 << 34), TN_E_ARG);
+    assert_int_equal(d->commit(d, r, 0, (size_t)1 << 34), TN_E_ARG);
     assert_int_equal(d->stats.bytes_now, (size_t)9 << 20);
     d->release(d, r, (size_t)1 << 33);
     assert_int_equal(d->stats.bytes_now, 0);
@@ -77,8 +77,8 @@ CUDA_TEST(test_out_of_memory)
     assert_non_null(a = d->alloc(d, 40 << 20)); /* what was cached went back first */
     d->free(d, a);
     char *r = d->reserve(d, (size_t)1 << 33);
-    assert_int_equal(d->commit(d, r, (size_t)100 << 20), TN_E_NOMEM);
-    assert_int_equal(d->commit(d, r, (size_t)40 << 20), 0);
+    assert_int_equal(d->commit(d, r, 0, (size_t)100 << 20), TN_E_NOMEM);
+    assert_int_equal(d->commit(d, r, 0, (size_t)40 << 20), 0);
     assert_int_equal(d->sync(d), 0);
     device_close(d);
 }
@@ -534,7 +534,7 @@ CUDA_TEST(test_no_host_memory)
         }
         if (!status) status = d->replay(d, r, &err);
         void *range = status ? NULL : d->reserve(d, 1 << 25);
-        if (!status) status = range ? d->commit(d, range, 100) : TN_E_NOMEM;
+        if (!status) status = range ? d->commit(d, range, 0, 100) : TN_E_NOMEM;
         whole = !status;
         tn_alloc_fail_after(-1);
         if (status && status != TN_E_NOMEM)

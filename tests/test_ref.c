@@ -341,7 +341,7 @@ TEST_IN(device, setup, teardown)
     assert_non_null(p);
     assert_non_null(range);
     assert_int_equal((uintptr_t)p % 64, 0);
-    assert_int_equal(d->commit(d, range, 4096), 0);
+    assert_int_equal(d->commit(d, range, 0, 4096), 0);
     assert_int_equal(range[4095], 0);
     assert_int_equal(d->upload(d, p, from, 100), 0);
     assert_int_equal(d->copy(d, range, p, 100), 0);

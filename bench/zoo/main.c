@@ -38,7 +38,8 @@ static const struct model *find(const char *name)
     return NULL;
 }
 
-static tn_optim *optimizer; /* of the one model of this process */
+static tn_optim *optimizer;   /* of the one model of this process */
+static tn_tensor *loss_value; /* of the newest step, read behind its end */
 
 static int make(struct net *m)
 {
@@ -57,8 +58,10 @@ static int make(struct net *m)
     if (m->is->loss >= INFERENCE) {
         tn_train(m->s, false);
         tn_no_grad_begin(m->s);
-    } else
+    } else {
+        loss_value = tn_zeros(m->s, TN_F32, TN_SCALAR);
         optimizer = tn_adamw(m->s, tn_all_params(m->s), .lr = 1e-3, .weight_decay = 0.01);
+    }
     return tn_error(m->s);
 }
 
@@ -108,8 +111,9 @@ static int step(struct net *m)
         tn_backward(loss);
         if (m->is->clip) tn_clip_grad_norm(optimizer, 1.0);
         tn_optim_step(optimizer);
-        last_loss = tn_item(loss);
+        tn_assign(loss_value, loss);
         tn_step_end(m->s);
+        last_loss = tn_item(loss_value);
     }
     return tn_error(m->s);
 }

@@ -75,6 +75,7 @@ typedef struct fu_group {
     bool dead;      /* merged into another */
     bool backward;  /* of the gradient walk, not of what the user wrote */
     bool early;     /* a sum that gradients wait for, by itself (early.c) */
+    bool frees;     /* assigns, and makes nothing else: plan.c */
     int into;       /* which, when dead */
     int mark, rank; /* rank: order.c */
 } fu_group;

@@ -192,7 +192,9 @@ enum {
                               to the walk it is a leaf */
     TN_F_STANDS = 131072,  /* assignment: of its target's shape, and its version from then on */
     TN_F_TARGET = 8388608, /* what an assignment writes to */
-    TN_F_COMPOSED = 16777216 /* scores of an attention that is several kernels: reports say so */
+    TN_F_COMPOSED = 16777216, /* scores of an attention that is several kernels: reports say so */
+    TN_F_UPDATES = 33554432,  /* gradient: its parameter's update reads it, and not the slab, */
+    TN_F_ASKED = 67108864     /* and it has been given to somebody else, too (runtime/spare.c) */
 };
 
 /* Why a node has ended, for the error of using its handle afterwards. */

@@ -149,9 +149,10 @@ struct tn_device {
     void *(*alloc)(tn_device *d, size_t bytes);
     void (*free)(tn_device *d, void *p);
 
-    /* A range of addresses that will never move; `commit` makes its first `bytes` usable (zeroed). */
+    /* A range of addresses that will never move; `commit` makes `bytes` of it from `first` on usable
+     * (zeroed), and on some devices what lies ahead of them. */
     void *(*reserve)(tn_device *d, size_t bytes);
-    int (*commit)(tn_device *d, void *base, size_t bytes);
+    int (*commit)(tn_device *d, void *base, size_t first, size_t bytes);
     void (*release)(tn_device *d, void *base, size_t bytes);
 
     /* Compiles n sources through the kernel cache; out[i] stays valid until close. On failure err holds

@@ -64,7 +64,7 @@ TN_AT(int, backward, (loss), tn_tensor *loss)
     if (sc.entry) return TN_OK;
     int status = sc.g->error.status;
     if (sc.ok && !status && one_element(&sc, loss) && !(status = look_at(sc.g->session, loss)) &&
-        !(status = tn_want_gradients(sc.g->session)) && tn_budget_choose(sc.g->session, loss)) {
+        tn_budget_choose(sc.g->session, loss)) {
         status = tn_walk(loss, &(tn_walk_options){.run = tn_deferred(sc.g->session) ? NULL : tn_run});
         sc.g->reads++; /* what was read for this one is not needed any more: assigning may overwrite it */
         if (!status) tn_tape_done(sc.g->session, sc.note, 0, NULL);
@@ -134,6 +134,7 @@ tn_tensor *tn_own_gradient(tn_tensor *x)
     tn_tensor *n = x ? tn_resolve(x) : NULL;
     if (!n || !n->grad || n->grad_step != n->graph->generation) return NULL;
     n->graph->session->went_back = false; /* not in vain */
+    tn_ask_gradient(n);
     return tn_handle(n->grad);
 }
 

@@ -50,6 +50,7 @@ tn_tensor *tn_use(tn_tensor *n)
     tn_graph *g = n->graph;
     bool gradient = n->flags & TN_F_GRADIENT; /* a backward writes there without an assignment */
     if (n->of && !(gradient && n->of->id < g->gradients_written)) return n->of;
+    if (gradient && tn_gradient_room(g->session, n)) return NULL;
     /* the whole slab may have an assignment waiting that covers this tensor; where operators wait, the plan
      * puts whoever reads the new version behind it */
     if (g->pending_assigns && tn_run_open_ends(g->session, 0, NULL)) return NULL;

@@ -1,8 +1,8 @@
 /* state.c - what outlives a step: parameters in their slab, buffers, kept tensors.
  *
  *   slab      one address range per dtype, reserved once, grown without moving; a parameter is a segment of
- *             it from birth, and its gradient the same segment of a second range, which takes memory once
- *             somebody differentiates
+ *             it from birth, and its gradient the same segment of a second range, which takes memory where
+ *             one is written or looked at
  *
  * What is assigned to them is in assign.c. Read first: tn_param. */
 #include <stdio.h>
@@ -79,23 +79,10 @@ static int64_t slab_take(tn_session *s, tn_dtype dtype, int64_t n)
         return tn_error_set(&s->graph, TN_E_NOMEM, "no memory or addresses for parameters"), -1;
     int64_t first = b->count, count = (first + n + TN_SLAB_ALIGN - 1) / TN_SLAB_ALIGN * TN_SLAB_ALIGN;
     size_t bytes = (size_t)count * tn_elem_size(&s->graph, dtype);
-    if (bytes > b->reserved || d->commit(d, b->value_base, bytes) ||
-        (s->has_gradients && d->commit(d, b->gradient_base, bytes)))
+    if (bytes > b->reserved || d->commit(d, b->value_base, 0, bytes))
         return tn_error_set(&s->graph, TN_E_NOMEM, "no memory for %zu bytes of parameters", bytes), -1;
     slab_set(s, dtype, count);
     return first;
-}
-
-int tn_want_gradients(tn_session *s)
-{
-    for (int d = 0; d < TN_DTYPE_COUNT && !s->has_gradients; d++) {
-        const tn_slab *b = &s->slab[d];
-        const size_t bytes = (size_t)b->count * tn_elem_size(&s->graph, (tn_dtype)d);
-        if (bytes && s->device->commit(s->device, b->gradient_base, bytes))
-            return tn_fail(s, TN_E_NOMEM, "gradients", "no memory for %zu bytes", bytes);
-    }
-    s->has_gradients = true;
-    return TN_OK;
 }
 
 TN_DEFINE(int, param_slab, s, (s, dtype, values, gradients), tn_session *s, tn_dtype dtype,
@@ -104,7 +91,6 @@ TN_DEFINE(int, param_slab, s, (s, dtype, values, gradients), tn_session *s, tn_d
     if (!s) return TN_E_NULL;
     if ((unsigned)dtype >= TN_DTYPE_COUNT)
         return tn_fail(s, TN_E_DTYPE, "param_slab", "unknown dtype %d", (int)dtype);
-    if (gradients && tn_want_gradients(s)) return TN_E_NOMEM;
     if (values) *values = tn_handle(s->slab[dtype].values);
     if (gradients) *gradients = tn_handle(s->slab[dtype].gradients);
     return TN_OK;
@@ -130,20 +116,47 @@ static bool list_add(tn_tensor ***list, int *n, int *cap, tn_tensor *t)
     return true;
 }
 
-/* A handle of its own over some blocks of the slab's flat tensor `whole`. */
-static tn_tensor *slab_part(tn_session *s, const tn_tensor *whole, int64_t first, int64_t blocks)
+/* A handle of its own over elements of `whole`, from `first` on. */
+static tn_tensor *window(tn_session *s, const tn_tensor *whole, int64_t first, int ndim, const int64_t *shape)
 {
-    tn_tensor *p =
-        tn_node_new_persistent(&s->graph, whole->dtype, 2, (const int64_t[]){blocks, TN_SLAB_ALIGN});
+    tn_tensor *p = tn_node_new_persistent(&s->graph, whole->dtype, ndim, shape);
     if (!p) return NULL;
-    size_t block = TN_SLAB_ALIGN * tn_elem_size(&s->graph, whole->dtype);
-    p->buf = tn_storage_window(whole->buf, (size_t)first * block, (size_t)blocks * block);
-    p->flags |= TN_F_BORROWS_NAME | (whole->flags & TN_F_GRADIENT);
-    p->name = whole->flags & TN_F_GRADIENT ? "gradients" : "parameters";
+    const size_t size = tn_elem_size(&s->graph, whole->dtype);
+    p->buf = tn_storage_window(whole->buf, (size_t)first * size, (size_t)tn_node_numel(p) * size);
     p->kept = s->n_kept;
     if (p->buf && list_add(&s->kept, &s->n_kept, &s->cap_kept, p)) return p;
     tn_node_free_persistent(&s->graph, p);
     return tn_error_set(&s->graph, TN_E_NOMEM, "no memory for a tensor");
+}
+
+tn_tensor *tn_window(tn_tensor *persistent, int64_t first, int ndim, const int64_t *shape)
+{
+    tn_tensor *p = persistent ? tn_resolve_or_fail(persistent, "window") : NULL;
+    if (!p) return NULL;
+    tn_session *s = p->graph->session;
+    int64_t n = 1;
+    bool fits = p->flags & TN_F_PERSISTENT && p->buf && tn_node_is_dense(p) && first >= 0 && ndim >= 0 &&
+                ndim <= TN_MAX_DIMS && first <= tn_node_numel(p);
+    for (int i = 0; i < ndim && fits; i++) {
+        fits = shape[i] >= 0 && (!shape[i] || n <= tn_node_numel(p) / shape[i]);
+        n *= fits ? shape[i] : 1;
+    }
+    if (!fits || n > tn_node_numel(p) - first) {
+        tn_fail(s, TN_E_SHAPE, "window", "%lld elements from %lld on are not all of %s", (long long)n,
+                (long long)first, TN_TENSOR_TEXT(p));
+        return NULL;
+    }
+    return tn_handle(window(s, p, first, ndim, shape));
+}
+
+/* Over some blocks of the slab's flat tensor `whole`. */
+static tn_tensor *slab_part(tn_session *s, const tn_tensor *whole, int64_t first, int64_t blocks)
+{
+    tn_tensor *p = window(s, whole, first * TN_SLAB_ALIGN, 2, (const int64_t[]){blocks, TN_SLAB_ALIGN});
+    if (!p) return NULL;
+    p->flags |= TN_F_BORROWS_NAME | (whole->flags & TN_F_GRADIENT);
+    p->name = whole->flags & TN_F_GRADIENT ? "gradients" : "parameters";
+    return p;
 }
 
 TN_DEFINE(int, param_range, s, (s, dtype, first_block, blocks, values, gradients), tn_session *s,
@@ -157,7 +170,6 @@ TN_DEFINE(int, param_range, s, (s, dtype, first_block, blocks, values, gradients
     if (first_block < 0 || blocks < 1 || first_block > count || blocks > count - first_block)
         return tn_fail(s, TN_E_ARG, "param_range", "%lld blocks from %lld on, there are %lld",
                        (long long)blocks, (long long)first_block, (long long)count);
-    if (tn_want_gradients(s)) return TN_E_NOMEM;
     tn_tensor *v = slab_part(s, s->slab[dtype].values, first_block, blocks);
     tn_tensor *g = v ? slab_part(s, s->slab[dtype].gradients, first_block, blocks) : NULL;
     *values = tn_handle(v);

@@ -239,6 +239,17 @@ static void put_ledger(const tn_view *v, tn_growing *t)
     }
 }
 
+static void put_gradients(const tn_view *v, tn_growing *t)
+{
+    static const char *const what[TN_SPARED] = {
+        [TN_NEVER_STORED] = "MB never stored: the kernel that makes them updates their parameters",
+        [TN_GONE_EARLY] = "MB in memory until they have updated their parameters",
+        [TN_IN_SLAB] = "MB kept for tn_gradient, which was called, or may be: this ran before tn_step_end"};
+    for (int i = 0; i < TN_SPARED; i++)
+        if (v->gradients[i])
+            tn_put(t, "  gradients of large parameters: %.2f %s\n", mb(v->gradients[i]), what[i]);
+}
+
 static void put_boundaries(const tn_view *v, tn_growing *t)
 {
     tn_put(t, "\nboundaries: a kernel ends, and a value goes through memory\n");
@@ -270,6 +281,7 @@ void tn_explain_text(tn_session *s, const tn_view *v, tn_growing *t)
         if (v->way[w].kernels) put_sums(v, t, tn_way_name((tn_way)w), &v->way[w]);
     tn_put(t, "  arena %.2f MB; each value by itself %.2f, the most alive at once %.2f\n",
            (double)v->arena_bytes * 1e-6, (double)v->naive_bytes * 1e-6, (double)v->least_bytes * 1e-6);
+    put_gradients(v, t);
     put_budget(s, v, t);
     put_simplified(v, "  ", t);
     for (int i = 0; i < v->n_break; i++) tn_put(t, "cut into segments: %s\n", v->breaks[i]);

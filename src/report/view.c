@@ -41,6 +41,17 @@ static void mark_nodes(tn_making *m, int r)
 
 /* ---- launches ---- */
 
+/* Returns true where the call reads gradients that the launch makes, and makes none. */
+static bool updates(const tn_launch *l, const uint8_t *trait, int call)
+{
+    bool after = false;
+    for (int i = 0; i < l->of->n_nodes && call >= 0 && !l->note->call[call].backward; i++) {
+        const int at = tn_launch_node(l, i);
+        after = after || (l->note->value[at].call == call && trait[at] & TN_TRAIT_AFTER);
+    }
+    return after;
+}
+
 static tn_way way_of(const tn_launch *l, const uint8_t *trait)
 {
     int way[2] = {0, 0};
@@ -57,6 +68,7 @@ static tn_way way_of(const tn_launch *l, const uint8_t *trait)
          all++) /* one that only computes others' again: by those */
         for (int i = 0; i < l->of->n_nodes; i++) {
             const tn_note_call *c = tn_note_call_of(l->note, tn_launch_node(l, i));
+            if (after && !all && updates(l, trait, l->note->value[tn_launch_node(l, i)].call)) continue;
             if (all || tn_launch_owns(l, tn_launch_node(l, i))) way[c && c->backward]++;
         }
     return way[0] && way[1] ? TN_WAY_BOTH : way[1] ? TN_WAY_BACKWARD : TN_WAY_FORWARD;
@@ -313,6 +325,7 @@ int tn_view_make(tn_session *s, tn_view *v)
         v->common += p->n_common;
         v->folded += p->n_folded;
         v->guards += p->n_guard;
+        for (int i = 0; i < TN_SPARED; i++) v->gradients[i] += p->note->gradients[i];
         v->naive_bytes = p->naive_bytes > v->naive_bytes ? p->naive_bytes : v->naive_bytes;
         v->least_bytes = p->least_bytes > v->least_bytes ? p->least_bytes : v->least_bytes;
         v->arena_bytes = p->arena_bytes > v->arena_bytes ? p->arena_bytes : v->arena_bytes;

@@ -77,6 +77,7 @@ typedef struct tn_view {
     char **breaks; /* one line for each segment that ended before the step did */
     char *unread;  /* what was computed and used nowhere; NULL: nothing */
     size_t arena_bytes, naive_bytes, least_bytes; /* of the largest segment */
+    int64_t gradients[TN_SPARED];                 /* of all segments (struct tn_note) */
     int common, folded, guards;                   /* of all segments: what simplifying has found (plan.h) */
     double gbs;                                   /* of a copy from and to memory; 0: not measured */
 } tn_view;

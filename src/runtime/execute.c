@@ -65,7 +65,7 @@ static int grow_arena(tn_session *s, size_t bytes)
         s->arena = d->reserve(d, range);
         s->arena_range = s->arena ? range : 0;
     }
-    if (!s->arena || bytes > s->arena_range || d->commit(d, s->arena, bytes))
+    if (!s->arena || bytes > s->arena_range || d->commit(d, s->arena, 0, bytes))
         return no_device_memory(s, bytes, NULL);
     s->arena_bytes = bytes;
     return TN_OK;

@@ -301,7 +301,12 @@ static bool can_wait_on(tn_session *s, int n)
 static int run_recorded(tn_session *s, int n, tn_tensor *const *roots)
 {
     tn_plan *p = NULL;
-    int status = collect(s, n, roots);
+    int status = tn_deferred(s) ? tn_spare_gradients(s) : TN_OK;
+    if (!status) status = collect(s, n, roots);
+    for (int i = 0; i < s->scratch->node.n && !status; i++) {
+        const tn_tensor *to = s->scratch->node.at[i]->place;
+        if (to) status = tn_gradient_room(s, to);
+    }
     if (status && can_wait_on(s, n)) { /* nothing was run */
         s->stats.runs--;
         return status;

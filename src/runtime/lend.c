@@ -34,7 +34,7 @@ int tn_plan_lend(const tn_session *s, const tn_flush_scratch *f, tn_plan *p)
     const int n_slot = f->node.n + f->leaf.n;
     uintptr_t low, high;
     p->n_lent = 0;
-    if (!s->has_gradients || !b->count) return TN_OK;
+    if (!b->count) return TN_OK;
     p->lent = tn_arena_alloc(&p->arena, (size_t)(p->n_value + 1) * sizeof *p->lent);
     int *first = tn_malloc((size_t)(n_slot + 1) * sizeof *first); /* step that has the slot */
     if (!p->lent || !first) {

@@ -43,8 +43,13 @@ typedef struct tn_note_value {
     int step;      /* of a node: the first that computes it; -1: none does */
 } tn_note_value;
 
+/* What becomes of a gradient that its parameter's update reads as it is made (spare.c): one kernel does both;
+ * it dies behind the update; it is in the slab. */
+typedef enum tn_spared { TN_NEVER_STORED, TN_GONE_EARLY, TN_IN_SLAB, TN_SPARED } tn_spared;
+
 typedef struct tn_note {
-    int n_node, n_value; /* nodes come first, then leaves: by slot */
+    int64_t gradients[TN_SPARED]; /* bytes */
+    int n_node, n_value;          /* nodes come first, then leaves: by slot */
     tn_note_value *value;
     int n_call;
     tn_note_call *call;

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+size_t tn_note_bytes(const tn_note_value *v) { return (size_t)v->numel * tn_dtype_size(v->dtype); }
+
 typedef struct noting {
     tn_arena *arena;
     tn_note *note;
@@ -80,6 +82,18 @@ static void note_value(noting *w, const tn_flush_scratch *f, const tn_tensor *t,
     }
 }
 
+/* The plan has a value for each node that is stored. */
+static void note_gradients(tn_note *n, const tn_flush_scratch *f, const tn_plan *p)
+{
+    for (int i = 0; i < n->n_node; i++) {
+        const tn_tensor *t = f->node.at[i];
+        tn_spared how = t->place ? TN_IN_SLAB : TN_NEVER_STORED;
+        for (int k = 0; k < p->n_value && how == TN_NEVER_STORED; k++)
+            if (p->value[k].slot == i) how = TN_GONE_EARLY;
+        if (t->flags & TN_F_UPDATES) n->gradients[how] += (int64_t)tn_note_bytes(&n->value[i]);
+    }
+}
+
 int tn_note_plan(tn_session *s, const tn_flush_scratch *f, tn_plan *p)
 {
     noting w = {
@@ -92,6 +106,7 @@ int tn_note_plan(tn_session *s, const tn_flush_scratch *f, tn_plan *p)
         n->n_node = f->node.n;
         n->n_value = f->node.n + f->leaf.n;
         for (int i = 0; i < n->n_value; i++) note_value(&w, f, tn_node_at(f, i), i);
+        note_gradients(n, f, p);
         for (int i = 0; i < p->n_step; i++)
             for (int k = 0; k < p->step[i].n_nodes; k++) {
                 int node = p->node_of[p->step[i].first_node + k];
@@ -151,5 +166,3 @@ const char *tn_note_name(const tn_note *n, int slot, char *out, size_t size)
         snprintf(out, size, "an input");
     return out;
 }
-
-size_t tn_note_bytes(const tn_note_value *v) { return (size_t)v->numel * tn_dtype_size(v->dtype); }

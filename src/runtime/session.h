@@ -65,10 +65,10 @@ struct tn_session {
     tn_tensor **named; /* parameters and buffers, a table by their names */
     int n_named, cap_named;
     tn_slab slab[TN_DTYPE_COUNT];
-    bool has_gradients; /* slabs have memory for them */
-    uint32_t flushed;   /* nodes of this step with a smaller id are past their flush */
-    bool region_ends;   /* tn_op_end is running what its operator leaves: inner results are not kept */
-    bool ending;        /* tn_step_end is running what is pending: nothing is kept for later */
+    size_t apart; /* bytes of a parameter from which on an update of its own is worth a launch (spare.c) */
+    uint32_t flushed; /* nodes of this step with a smaller id are past their flush */
+    bool region_ends; /* tn_op_end is running what its operator leaves: inner results are not kept */
+    bool ending;      /* tn_step_end is running what is pending: nothing is kept for later */
     struct tn_watch_slot {
         tn_tensor *node; /* of this step, NULL once it is read */
         double value;    /* the newest that is finished */
@@ -259,6 +259,14 @@ typedef struct tn_lines {
 int tn_assign_node(tn_tensor *p, tn_tensor *target, const tn_lines *lines, tn_tensor *source, bool defer);
 
 /* ---- state.c ---- */
-/* Gradients are about to be written or named: from now on slabs have memory for them. 0 or the error. */
-int tn_want_gradients(tn_session *s);
 void tn_state_free(tn_session *s);
+
+/* ---- spare.c ---- */
+/* Before what waits is run: gradients that only an update reads have a place in the slab where it has to be
+ * taken that somebody asks for them. 0 or the error. */
+int tn_spare_gradients(tn_session *s);
+/* The gradient of parameter p is given out. */
+void tn_ask_gradient(tn_tensor *p);
+/* What x looks into is about to be written or read: the part of it that is of gradients has memory from now
+ * on. 0 or the error. */
+int tn_gradient_room(tn_session *s, const tn_tensor *x);

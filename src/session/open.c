@@ -158,6 +158,7 @@ tn_session *tn_session_open(const tn_options *options)
     s->options = o;
     s->mode = o.mode;
     s->rank_weight = 1;
+    s->apart = (size_t)1 << 16;
     s->budget.bytes = o.memory_budget;
     s->graph.session = s;
     s->graph.seed = o.seed;

@@ -57,9 +57,9 @@ static void cpu_free(tn_device *d, void *p)
 
 static void *cpu_reserve(tn_device *d, size_t bytes) { return tn_memory_reserve(cpu(d)->memory, bytes); }
 
-static int cpu_commit(tn_device *d, void *base, size_t bytes)
+static int cpu_commit(tn_device *d, void *base, size_t first, size_t bytes)
 {
-    int status = tn_memory_commit(cpu(d)->memory, base, bytes);
+    int status = tn_memory_commit(cpu(d)->memory, base, first, bytes);
     note_memory(cpu(d));
     return status;
 }

@@ -38,7 +38,11 @@ typedef struct block {
     char *data;
     size_t capacity; /* bytes at data */
     size_t bytes;    /* asked for; handed out */
-    bool range;      /* reserved: capacity bytes of addresses, `bytes` committed */
+    bool range;      /* reserved: capacity bytes of addresses, `bytes` committed, */
+    struct part {    /* which are these, in order, none beside another */
+        size_t low, high;
+    } * part;
+    int n_part, cap_part;
 } block;
 
 struct tn_memory {
@@ -146,6 +150,7 @@ static void to_system(block *b)
         munmap(b->data, b->capacity);
     else
         tn_free_mem(b->data);
+    tn_free_mem(b->part);
     tn_free_mem(b);
 }
 
@@ -267,19 +272,33 @@ void *tn_memory_reserve(tn_memory *m, size_t bytes)
     return b->data;
 }
 
-int tn_memory_commit(tn_memory *m, void *base, size_t bytes)
+int tn_memory_commit(tn_memory *m, void *base, size_t first, size_t bytes)
 {
     block *b = find(m, base, true);
-    if (!b || bytes > b->capacity) return TN_E_ARG;
-    if (bytes <= b->bytes) return 0;
+    if (!b || first > b->capacity || bytes > b->capacity - first) return TN_E_ARG;
+    size_t low = first, high = first + bytes, had = 0;
+    int at = 0, end;
+    while (at < b->n_part && b->part[at].high < low) at++;
+    for (end = at; end < b->n_part && b->part[end].low <= high; end++) {
+        const struct part *p = &b->part[end];
+        had += p->high - p->low;
+        low = p->low < low ? p->low : low;
+        high = p->high > high ? p->high : high;
+    }
+    const size_t more = high - low - had;
+    if (!more) return 0;
     void *fuse = tn_malloc(1); /* lets tests make this fail as any other allocation */
     tn_free_mem(fuse);
-    size_t from = b->bytes & ~(m->page - 1);
-    size_t to = (bytes + m->page - 1) & ~(m->page - 1);
-    if (!fuse || mprotect(b->data + from, to - from, PROT_READ | PROT_WRITE)) return TN_E_NOMEM;
-    if (to >= HUGE_PAGE) madvise(b->data, to, MADV_HUGEPAGE);
-    count(m, bytes - b->bytes);
-    b->bytes = bytes;
+    const size_t from = low & ~(m->page - 1), to = (high + m->page - 1) & ~(m->page - 1);
+    if (!fuse || !tn_reserve(&b->part, &b->cap_part, b->n_part + 1, sizeof *b->part) ||
+        mprotect(b->data + from, to - from, PROT_READ | PROT_WRITE))
+        return TN_E_NOMEM;
+    if (to - from >= HUGE_PAGE) madvise(b->data + from, to - from, MADV_HUGEPAGE);
+    memmove(b->part + at + 1, b->part + end, (size_t)(b->n_part - end) * sizeof *b->part);
+    b->n_part += 1 - (end - at);
+    b->part[at] = (struct part){low, high};
+    count(m, more);
+    b->bytes += more;
     return 0;
 }
 

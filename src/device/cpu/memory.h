@@ -19,10 +19,10 @@ void *tn_memory_alloc(tn_memory *m, size_t bytes);
 void tn_memory_free(tn_memory *m, void *p); /* NULL and pointers not from here are ignored */
 void tn_memory_trim(tn_memory *m);          /* gives what is kept back to the system */
 
-/* A range of `bytes` addresses, 2 MiB aligned; nothing in it is usable until committed. Committing a longer
- * first part later keeps the contents of the shorter. New parts are zero. 0, TN_E_ARG or TN_E_NOMEM. */
+/* A range of `bytes` addresses, 2 MiB aligned; nothing in it is usable until committed. What is committed
+ * already keeps its contents; new parts are zero. 0, TN_E_ARG or TN_E_NOMEM. */
 void *tn_memory_reserve(tn_memory *m, size_t bytes);
-int tn_memory_commit(tn_memory *m, void *base, size_t bytes);
+int tn_memory_commit(tn_memory *m, void *base, size_t first, size_t bytes);
 void tn_memory_release(tn_memory *m, void *base);
 
 size_t tn_memory_now(const tn_memory *m);  /* bytes handed out and committed */

@@ -40,11 +40,11 @@ static void *cuda_reserve(tn_device *d, size_t bytes)
     return p;
 }
 
-static int cuda_commit(tn_device *d, void *base, size_t bytes)
+static int cuda_commit(tn_device *d, void *base, size_t first, size_t bytes)
 {
     tn_cuda *c = tn_cuda_of(d);
     const int status = tn_cuda_enter(c, &d->failure);
-    return status ? status : left(c, tn_cuda_commit(c, base, bytes, &d->failure));
+    return status ? status : left(c, tn_cuda_commit(c, base, first + bytes, &d->failure));
 }
 
 static void cuda_release(tn_device *d, void *base, size_t bytes)

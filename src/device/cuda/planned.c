@@ -128,9 +128,9 @@ static void *planned_reserve(tn_device *d, size_t bytes)
     return map(bytes);
 }
 
-static int planned_commit(tn_device *d, void *base, size_t bytes)
+static int planned_commit(tn_device *d, void *base, size_t first, size_t bytes)
 {
-    (void)d, (void)base, (void)bytes;
+    (void)d, (void)base, (void)first, (void)bytes;
     return TN_OK;
 }
 

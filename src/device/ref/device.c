@@ -45,10 +45,10 @@ static void *ref_reserve(tn_device *d, size_t bytes)
     return p == MAP_FAILED ? NULL : p;
 }
 
-static int ref_commit(tn_device *d, void *base, size_t bytes)
+static int ref_commit(tn_device *d, void *base, size_t first, size_t bytes)
 {
     (void)d;
-    return mprotect(base, bytes, PROT_READ | PROT_WRITE) == 0 ? TN_OK : TN_E_NOMEM;
+    return mprotect(base, first + bytes, PROT_READ | PROT_WRITE) == 0 ? TN_OK : TN_E_NOMEM;
 }
 
 static void ref_release(tn_device *d, void *base, size_t bytes)
