@@ -180,6 +180,30 @@ TEST(those_of_tables_and_convolutions_die_with_their_update)
     assert_int_equal(tn_close(s), 0);
 }
 
+/* The products that make a gradient read the parameter that its update writes: no part of it may move before all
+ * have been read. */
+TEST(a_parameter_that_its_own_gradient_reads)
+{
+    static float w[2][WIDE * WIDE];
+    for (int mode = 0; mode < 2; mode++) {
+        tn_session *s =
+            tn_open(.device = subject_device(), .mode = mode ? TN_EAGER : TN_FUSED, .seed = 5, .log = quiet);
+        tn_tensor *p = tn_param(s, "p", tn_mul_scalar(tn_randn(s, TN_F32, TN_SHAPE(WIDE, WIDE)), 0.05));
+        tn_tensor *q = tn_param(s, "q", tn_mul_scalar(tn_randn(s, TN_F32, TN_SHAPE(WIDE, WIDE)), 0.05));
+        tn_optim *opt = tn_sgd(s, tn_all_params(s), .lr = 0.5);
+        for (int step = 0; step < 4; step++) {
+            tn_step_begin(s);
+            tn_tensor *loss = tn_sum(tn_square(tn_matmul(tn_matmul(p, p), q)), TN_ALL, false);
+            tn_backward(tn_add(loss, tn_sum(tn_square(tn_matmul(q, tn_transpose(q, 0, 1))), TN_ALL, false)));
+            tn_optim_step(opt);
+            tn_step_end(s);
+        }
+        read_all(p, w[mode]);
+        assert_int_equal(tn_close(s), 0);
+    }
+    near(w[0], w[1]);
+}
+
 TEST(windows_are_checked)
 {
     tn_session *s = tn_open(.device = subject_device(), .log = quiet);
