@@ -65,7 +65,8 @@ TN_API void tn_free_mem(void *p);
 TN_API const char *tn_setting(const char *name);
 
 /* What this rank's items count for in means over ranks of gradients and statistics from now on: how many of the batch's it
- * has, by what each has on the mean. 1 at first, and where all have as many. */
+ * has, by what each has on the mean. 1 at first, and where all have as many. A loader says it with each batch, and 1 as
+ * it ends. */
 TN_API void tn_weigh_rank(tn_session *s, double weight);
 TN_API double tn_rank_weight(const tn_session *s);
 /* How many of `lines` lines fall to this rank, and from which on: from lines * r / ranks to lines * (r + 1) / ranks to

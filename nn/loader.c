@@ -166,6 +166,7 @@ void tn_loader_close(tn_loader *l)
     if (!l) return;
     tn_nn_progress_end(&l->progress, tn_error(l->d->s) != TN_OK);
     if (l->d->pass == l) l->d->pass = NULL;
+    tn_weigh_rank(l->d->s, 1); /* what comes next is none of its batches */
     tn_nn_drop(l->d->s, l);
 }
 

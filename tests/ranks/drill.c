@@ -143,6 +143,21 @@ static int same(const char *one, const char *two, double tolerance)
 
 /* ---- drills ---- */
 
+/* Of a pass that ranks do not share evenly items weigh what makes them count the same; what comes behind it
+ * weighs as if there had been none. How much is wrong. */
+static int weights(tn_session *s)
+{
+    float x[64] = {0};
+    int32_t y[64] = {0};
+    const int n = tn_ranks(s) + 1, own = tn_rank(s) ? 1 : 2;
+    tn_dataset *d = tn_dataset_from(s, x, y, n, 0, NULL);
+    tn_batch b;
+    int wrong = 0, batches = 0;
+    for (tn_loader *l = tn_loader_open(d, .batch = 2); tn_next(l, &b); batches++)
+        wrong += b.n != own || fabs(tn_rank_weight(s) - (double)own * tn_ranks(s) / n) > 1e-12;
+    return wrong + (batches != 1) + (tn_rank_weight(s) != 1);
+}
+
 /* Means of random numbers, whose seed each rank makes for all of them, in several modes. */
 static int means(void)
 {
@@ -152,6 +167,7 @@ static int means(void)
                                 .mode = mode == 1 ? TN_EAGER : TN_FUSED);
         if (!s) return 1;
         const int ranks = tn_ranks(s);
+        wrong += weights(s);
         for (int64_t n = 1; n < 5000; n = n * 7 + 3) {
             float *v = calloc((size_t)n, sizeof(*v)), *all = calloc((size_t)n, sizeof(*all));
             double *exact = calloc((size_t)n, sizeof(*exact));
