@@ -23,7 +23,7 @@ enum {
     A_ROWS = 24,            /* of A packed at once where it is read along k; on the stack */
     TILE_COLS = 768,        /* nt at most */
     TILE_ROWS = 96,         /* of such a tile, at most */
-    ASIDE_BYTES = 48 << 10, /* of a tile that is summed on the stack: C is 16 bits wide, or handed on */
+    ASIDE_BYTES = 96 << 10, /* of a tile that is summed on the stack: C is 16 bits wide, or handed on */
     FEW_ROWS = 12,          /* A packed B would be read no more often than B is to be packed */
     PACK_LIMIT = 16 << 20,  /* bytes of packed B at a time */
     PACK_CHUNK = 1 << 14,   /* and what is worth a chunk of its own */

@@ -48,7 +48,7 @@ typedef struct tn_fault {
 
 enum tn_fault_code { TN_FAULT_NONE, TN_FAULT_INDEX };
 
-enum { TN_MAX_KERNEL_BUFS = 64, TN_MAX_KERNEL_DIMS = 48, TN_KERNEL_TICKETS = 4096, TN_TILE_COLUMNS = 256 };
+enum { TN_MAX_KERNEL_BUFS = 64, TN_MAX_KERNEL_DIMS = 48, TN_KERNEL_TICKETS = 4096, TN_TILE_COLUMNS = 1024 };
 
 /* A part of a product's result, near at hand while its kernel goes on with it (tn_gemm.then): items are rows
  * of the product, and `at` is the first item's element in column `first`; the columns end before `last`. */
