@@ -1,4 +1,4 @@
-/* batch.c - start with tn_batch_find. */
+/* batch.c - start with tn_compiling_find. */
 #include "batch.h"
 
 #include "../core/alloc.h"
@@ -9,7 +9,7 @@
 
 /* ---- what is there already --------------------------------------------------------------------------- */
 
-static bool is_pending(const tn_batch *b, const tn_source *s)
+static bool is_pending(const tn_compiling *b, const tn_source *s)
 {
     for (int i = 0; i < b->count; i++) {
         const tn_source *p = &b->src[b->pending[i].index];
@@ -18,7 +18,7 @@ static bool is_pending(const tn_batch *b, const tn_source *s)
     return false;
 }
 
-static void look(tn_batch *b)
+static void look(tn_compiling *b)
 {
     b->count = 0;
     for (int i = 0; i < b->n; i++) {
@@ -32,7 +32,7 @@ static void look(tn_batch *b)
     }
 }
 
-int tn_batch_find(tn_batch *b)
+int tn_compiling_find(tn_compiling *b)
 {
     b->lock = -1;
     b->pending = tn_calloc((size_t)b->n + 1, sizeof *b->pending);
@@ -44,7 +44,7 @@ int tn_batch_find(tn_batch *b)
     return 0;
 }
 
-void tn_batch_end(tn_batch *b)
+void tn_compiling_end(tn_compiling *b)
 {
     for (int i = 0; i < b->n; i++)
         if (!b->out[i]) b->out[i] = tn_kcache_loaded(b->cache, &b->src[i]);
@@ -62,7 +62,7 @@ static int longest_first(const void *a, const void *b)
     return x->index - y->index;
 }
 
-static void name_symbol(tn_batch *b, int which)
+static void name_symbol(tn_compiling *b, int which)
 {
     tn_pending *p = &b->pending[which];
     const char *entry = b->src[p->index].entry;
@@ -75,7 +75,7 @@ static void name_symbol(tn_batch *b, int which)
         }
 }
 
-int tn_batch_share_out(tn_batch *b, int units)
+int tn_compiling_share_out(tn_compiling *b, int units)
 {
     size_t *load = tn_calloc((size_t)units, sizeof *load);
     if (!load) return TN_E_NOMEM;
@@ -104,7 +104,7 @@ const char *tn_next_macro(const char **at, size_t *n)
     return NULL;
 }
 
-bool tn_batch_write(const tn_batch *b, int unit, const char *common, const char *suffix, FILE *f)
+bool tn_compiling_write(const tn_compiling *b, int unit, const char *common, const char *suffix, FILE *f)
 {
     fputs(common, f);
     for (int i = 0; i < b->count; i++) {
@@ -124,7 +124,7 @@ bool tn_batch_write(const tn_batch *b, int unit, const char *common, const char 
     return !ferror(f);
 }
 
-int tn_batch_put(const tn_batch *b, int unit, const char *file, char path[PATH_MAX])
+int tn_compiling_put(const tn_compiling *b, int unit, const char *file, char path[PATH_MAX])
 {
     const tn_source **src = tn_calloc((size_t)b->count, sizeof *src);
     const char **symbol = tn_calloc((size_t)b->count, sizeof *symbol);
@@ -140,7 +140,7 @@ int tn_batch_put(const tn_batch *b, int unit, const char *file, char path[PATH_M
     return status;
 }
 
-void tn_batch_keep(tn_batch *b, const bool *done)
+void tn_compiling_keep(tn_compiling *b, const bool *done)
 {
     int left = 0;
     for (int i = 0; i < b->count; i++)

@@ -147,10 +147,10 @@ static int same(const char *one, const char *two, double tolerance)
  * weighs as if there had been none. How much is wrong. */
 static int weights(tn_session *s)
 {
-    float x[64] = {0};
-    int32_t y[64] = {0};
+    float image[64] = {0};
+    int32_t label[64] = {0};
     const int n = tn_ranks(s) + 1, own = tn_rank(s) ? 1 : 2;
-    tn_dataset *d = tn_dataset_from(s, x, y, n, 0, NULL);
+    tn_dataset *d = tn_dataset_from(s, image, label, n, 0, NULL);
     tn_batch b;
     int wrong = 0, batches = 0;
     for (tn_loader *l = tn_loader_open(d, .batch = 2); tn_next(l, &b); batches++)

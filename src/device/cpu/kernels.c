@@ -40,7 +40,7 @@ struct tn_kernels {
 };
 
 struct batch {
-    tn_batch is;
+    tn_compiling is;
     tn_kernels *k;
     tn_errbuf *err;
     int status; /* the first failure, which is also in err */
@@ -164,7 +164,7 @@ static bool write_unit(struct batch *b, int unit)
     snprintf(path, sizeof path, "%.*s/%d.c", PATH_MAX - 32, b->dir, unit);
     FILE *f = fopen(path, "we");
     if (!f) return false;
-    const bool ok = tn_batch_write(&b->is, unit, tn_cc_common(b->k->cc), ".c", f);
+    const bool ok = tn_compiling_write(&b->is, unit, tn_cc_common(b->k->cc), ".c", f);
     return fclose(f) == 0 && ok;
 }
 
@@ -173,7 +173,7 @@ static void take_unit(struct batch *b, int unit)
 {
     char object[PATH_MAX], path[PATH_MAX], why[512];
     snprintf(object, sizeof object, "%.*s/%d.so", PATH_MAX - 32, b->dir, unit);
-    int status = tn_batch_put(&b->is, unit, object, path);
+    int status = tn_compiling_put(&b->is, unit, object, path);
     if (status && !b->status) {
         snprintf(b->err->text, sizeof b->err->text, "compiled kernels cannot be stored: %s",
                  status == TN_E_NOMEM ? "out of memory" : strerror(errno));
@@ -201,7 +201,7 @@ static void take_unit(struct batch *b, int unit)
 static void build(struct batch *b, int units)
 {
     bool *ok = tn_calloc((size_t)units, sizeof *ok);
-    if (!ok || tn_batch_share_out(&b->is, units)) {
+    if (!ok || tn_compiling_share_out(&b->is, units)) {
         fail(b, out_of_memory(b->err));
         tn_free_mem(ok);
         return;
@@ -217,7 +217,7 @@ static void build(struct batch *b, int units)
         for (int u = 0; u < units; u++)
             if (ok[u]) take_unit(b, u);
     }
-    tn_batch_keep(&b->is, ok);
+    tn_compiling_keep(&b->is, ok);
     tn_free_mem(ok);
 }
 
@@ -246,10 +246,10 @@ static void compile_pending(struct batch *b)
 /* Loads those of b's sources that are not loaded yet: from disk, or by compiling them. */
 static void compile_missing(struct batch *b)
 {
-    if (tn_batch_find(&b->is)) fail(b, out_of_memory(b->err));
+    if (tn_compiling_find(&b->is)) fail(b, out_of_memory(b->err));
     if (b->is.count && b->k->kept) fail(b, tn_cc_probe(b->k->cc, b->err)); /* which says that there is none */
     if (b->is.count && !b->status) compile_pending(b);
-    tn_batch_end(&b->is);
+    tn_compiling_end(&b->is);
 }
 
 /* ---- without a compiler ---------------------------------------------------------------------------- */
@@ -283,13 +283,13 @@ int tn_kernels_compile(tn_kernels *k, const tn_source *src, int n, tn_kernel **o
     k->ready = true;
 
     struct batch b = {.k = k, .err = err};
-    b.is = (tn_batch){.cache = k->cache,
-                      .device = k,
-                      .from_disk = from_disk,
-                      .stats = stats,
-                      .src = src,
-                      .n = n,
-                      .out = out};
+    b.is = (tn_compiling){.cache = k->cache,
+                          .device = k,
+                          .from_disk = from_disk,
+                          .stats = stats,
+                          .src = src,
+                          .n = n,
+                          .out = out};
     compile_missing(&b);
     if (b.status && tn_kcache_renew(k->cache)) { /* somebody has removed the folder meanwhile */
         b.status = 0;

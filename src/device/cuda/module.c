@@ -37,7 +37,7 @@ struct tn_cuda_code {
 };
 
 struct batch {
-    tn_batch is;
+    tn_compiling is;
     tn_cuda *c;
     tn_errbuf *err;
     int status; /* the first failure, which is also in err */
@@ -184,7 +184,7 @@ static char *unit_text(struct batch *b, int unit)
     size_t bytes = 0;
     FILE *f = open_memstream(&text, &bytes);
     if (!f) return NULL;
-    bool ok = tn_batch_write(&b->is, unit, b->c->code->common, ".cu", f);
+    bool ok = tn_compiling_write(&b->is, unit, b->c->code->common, ".cu", f);
     ok = fclose(f) == 0 && ok;
     char *copy = ok ? tn_strdup(text) : NULL; /* so that all memory of the library comes from one place */
     free(text);
@@ -200,7 +200,7 @@ static bool store(struct batch *b, int unit, const tn_cuda_unit *u, char path[PA
     FILE *f = fopen(file, "we");
     bool ok = f && fwrite(u->cubin, 1, u->cubin_bytes, f) == u->cubin_bytes;
     if (f) ok = fclose(f) == 0 && ok;
-    ok = ok && !tn_batch_put(&b->is, unit, file, path);
+    ok = ok && !tn_compiling_put(&b->is, unit, file, path);
     tn_kcache_scratch_done(dir);
     return ok;
 }
@@ -236,7 +236,7 @@ static void build(struct batch *b, int units)
     const bool alone = units == b->is.count;
     tn_cuda_unit *unit = tn_calloc((size_t)units, sizeof *unit);
     bool *done = tn_calloc((size_t)units, sizeof *done);
-    bool ready = unit && done && !tn_batch_share_out(&b->is, units);
+    bool ready = unit && done && !tn_compiling_share_out(&b->is, units);
     for (int u = 0; u < units && ready; u++) {
         unit[u].name = "kernels.cu";
         unit[u].text = unit_text(b, u);
@@ -254,7 +254,7 @@ static void build(struct batch *b, int units)
         if (unit[u].status == TN_E_NOMEM && !b->status)
             b->status = tn_err(b->err, TN_E_NOMEM, "out of memory while compiling");
     }
-    if (ready) tn_batch_keep(&b->is, done);
+    if (ready) tn_compiling_keep(&b->is, done);
     for (int i = 0; i < b->is.count && alone; i++)
         report(b, &b->is.src[b->is.pending[i].index], unit[b->is.pending[i].unit].log);
     for (int u = 0; unit && u < units; u++) {
@@ -269,20 +269,20 @@ static void build(struct batch *b, int units)
 int tn_cuda_compile(tn_cuda *c, const tn_source *src, int n, tn_kernel **out, tn_errbuf *err)
 {
     struct batch b = {.c = c, .err = err};
-    b.is = (tn_batch){.cache = c->code->cache,
-                      .device = c,
-                      .from_disk = from_disk,
-                      .stats = &c->base.stats,
-                      .src = src,
-                      .n = n,
-                      .out = out};
+    b.is = (tn_compiling){.cache = c->code->cache,
+                          .device = c,
+                          .from_disk = from_disk,
+                          .stats = &c->base.stats,
+                          .src = src,
+                          .n = n,
+                          .out = out};
     memset(out, 0, (size_t)n * sizeof *out);
-    if (tn_batch_find(&b.is)) b.status = tn_err(err, TN_E_NOMEM, "out of memory");
+    if (tn_compiling_find(&b.is)) b.status = tn_err(err, TN_E_NOMEM, "out of memory");
     if (b.is.count && c->recording)
         b.status = tn_err(err, TN_E_STATE, "kernels cannot be loaded while launches are recorded");
     if (b.is.count && !b.status) build(&b, b.is.count < c->code->jobs ? b.is.count : c->code->jobs);
     if (b.is.count && !b.status) build(&b, b.is.count);
-    tn_batch_end(&b.is);
+    tn_compiling_end(&b.is);
     return b.status;
 }
 
