@@ -448,8 +448,8 @@ EVERYWHERE(hard_columns)
         }
         for (int i = 0; i < PIXELS * CHANNELS; i++) {
             const int c = i % CHANNELS;
-            const double r = 1 / sqrt(var[c] + 1e-5), w = ((double)x[i] - mean[c]) * r;
-            if (!(fabs((double)y[i] - w) <= 4e-7 * (1 + fabs(w)) + fabs(mean[c]) * r * 6e-8))
+            const double inv = 1 / sqrt(var[c] + 1e-5), w = ((double)x[i] - mean[c]) * inv;
+            if (!(fabs((double)y[i] - w) <= 4e-7 * (1 + fabs(w)) + fabs(mean[c]) * inv * 6e-8))
                 fail_msg("kind %d: element %d is %.9g, not %.9g", kind, i, (double)y[i], w);
         }
     }
