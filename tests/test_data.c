@@ -3,6 +3,7 @@
  * Read passes_and_positions first. */
 #include "idx_files.h"
 #include "said.h"
+#include "needs.h"
 
 static tn_session *session(void)
 {
@@ -189,6 +190,7 @@ TEST_ON(passes_and_positions, session())
 /* Of several loaders the newest says where training stands, whatever is left open. */
 TEST_ON(positions_beside_a_loader_left_open, session())
 {
+    needs_cjson();
     char path[64];
     snprintf(path, sizeof path, "/tmp/tn_position_%ld.safetensors", (long)getpid());
     tn_dataset *d = numbers(s, 10);
