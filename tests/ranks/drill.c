@@ -280,9 +280,9 @@ static int train_sharded(rule r, bool shard, const char *save, float *v, size_t 
         tn_tensor *h = tn_from(s, x[8 * tn_rank(s) + step], TN_F32, TN_SHAPE(8, WIDTH));
         tn_tensor *label = tn_from(s, y + 8 * tn_rank(s) + step, TN_I32, TN_SHAPE(8));
         tn_backward(tn_cross_entropy(forward(&n, h), label));
-        if (step == 0) tn_flush(s);
-        if (step == 0) tn_get_stats(s, &before);
         tn_tensor *norm = r == ADAMW_GROWING ? NULL : tn_clip_grad_norm(opt, 0.3);
+        if (step == 0) tn_flush(s); /* gradients have their memory, which is nothing that an optimizer keeps */
+        if (step == 0) tn_get_stats(s, &before);
         tn_optim_step(opt);
         if (step == 0) tn_get_stats(s, &after);
         for (int k = 0; k < 2; k++)
