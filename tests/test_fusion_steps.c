@@ -242,7 +242,7 @@ TEST(a_maximum_equals_one_of_its_values)
     enum { LINES = 16, N = 1000 };
     static float v[3][LINES * N], hits[LINES];
     rng r = {5};
-    for (int i = 0; i < 3 * LINES * N; i++) v[0][i] = (float)rng_real(&r, -2, 2);
+    for (int i = 0; i < 3 * LINES * N; i++) v[i / (LINES * N)][i % (LINES * N)] = (float)rng_real(&r, -2, 2);
     tn_session *s = open_mode(TN_FUSED);
     for (int turn = 0; turn < 3; turn++) {
         tn_step_begin(s);

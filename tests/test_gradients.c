@@ -232,3 +232,40 @@ int main(void)
     setenv("TENSOR_KERNEL_OPT", "0", 0); /* much is compiled and little computed */
     return run_all_tests(NULL, NULL);
 }
+/* Gradients that are scaled by hand where they stand are what the update reads, whatever their size. */
+TEST(who_assigns_to_the_slab_is_heard)
+{
+    for (int how = 0; how < 4; how++) {
+        tn_session *s = tn_open(.device = subject_device(), .mode = how % 2 ? TN_FUSED : TN_EAGER, .seed = 3,
+                                .log = quiet);
+        tn_tensor *w = tn_param(s, "w", tn_zeros(s, TN_F32, TN_SHAPE(WIDE, WIDE))), *values, *gradients;
+        tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 1);
+        assert_int_equal(tn_param_slab(s, TN_F32, &values, &gradients), 0);
+        float got[WIDE * WIDE];
+        for (int step = 1; step < 4; step++) {
+            tn_step_begin(s);
+            tn_backward(tn_sum(tn_matmul(input(s, 0), w), TN_ALL, false));
+            if (how / 2 || step == 2) tn_assign(gradients, tn_mul_scalar(gradients, 0.25));
+            tn_optim_step(o);
+            tn_step_end(s);
+        }
+        read_all(w, got);
+        for (int i = 0; i < WIDE; i++) {
+            double sum = 0;
+            for (int k = 0; k < BATCH; k++) sum += ((i + k * WIDE) * 7 % 31 - 15) / 16.0;
+            assert_true(fabs(got[i * WIDE] + (how / 2 ? 0.75 : 2.25) * sum) < 1e-4);
+        }
+        assert_int_equal(tn_close(s), 0);
+    }
+}
+
+/* Checked mode, which copies what a run reads and writes, by whole slabs. */
+TEST(checked_where_a_slab_has_memory_in_part)
+{
+    static net n[2];
+    setenv("TENSOR_CHECK", "1", 1);
+    train(&n[0], TN_EAGER, NOBODY, -1);
+    train(&n[1], TN_FUSED, NOBODY, -1);
+    unsetenv("TENSOR_CHECK");
+    near(n[1].weight[0], n[0].weight[0]);
+}

@@ -206,6 +206,8 @@ static void make_world(world *w, tn_session *s, const tn_flush_scratch *f, tn_de
     w->clone = tn_calloc((size_t)n + 1, sizeof(tn_tensor *));
     w->region = tn_calloc((size_t)n + 1, sizeof *w->region);
     w->failed = !w->clone || !w->region;
+    for (int i = 0; i < TN_DTYPE_COUNT && !w->failed; i++) /* memory is copied by whole slabs */
+        w->failed = s->slab[i].gradients && tn_gradient_room(s, s->slab[i].gradients);
     for (int i = 0; i < n && !w->failed; i++) {
         const tn_tensor *t = tn_node_at(f, i);
         const tn_tensor *memory = i < f->node.n ? t->place : tn_is_number(t) ? NULL : t;

@@ -7,6 +7,18 @@
 #include "flush.h"
 #include "log.h"
 
+static bool looks(tn_tensor *v, void *seen)
+{
+    if (v->flags & TN_F_VERSION && v->of && v->of->flags & TN_F_GRADIENT) *(bool *)seen = true;
+    return true;
+}
+
+static bool assigns(tn_tensor *writer, void *seen)
+{
+    if (tn_kind_of(writer) == TN_KIND_ASSIGN) *(bool *)seen = true;
+    return true;
+}
+
 tn_tensor *tn_update_gradient(tn_tensor *param)
 {
     const tn_tensor *p = param ? tn_resolve(param) : NULL;
@@ -16,14 +28,11 @@ tn_tensor *tn_update_gradient(tn_tensor *param)
     if (bytes < s->apart || !tn_deferred(s) || !s->device->shares_host_memory || s->device->is_reference ||
         s->device->no_compiler || tn_ranks(s) > 1 || s->caught || s->explain->check || tn_has_value(p->grad))
         return NULL;
+    bool assigned = false; /* where it stands in the slab, as by who scales gradients by hand */
+    if (!tn_graph_meet(p->graph, &p->graph->writers, p->place, 0, UINT32_MAX, assigns, &assigned) || assigned)
+        return NULL;
     p->grad->flags |= TN_F_UPDATES;
     return tn_handle(p->grad);
-}
-
-static bool looks(tn_tensor *v, void *seen)
-{
-    if (v->flags & TN_F_VERSION && v->of && v->of->flags & TN_F_GRADIENT) *(bool *)seen = true;
-    return true;
 }
 
 int tn_spare_gradients(tn_session *s)
