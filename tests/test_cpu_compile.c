@@ -2,7 +2,6 @@
  * entries, compilers that are missing or fail, hosts with signals of their own, folders nothing may be
  * executed from. Read first: broken_entries_are_rebuilt. */
 #include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>

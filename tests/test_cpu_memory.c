@@ -1,9 +1,6 @@
 /* test_cpu_memory.c - the caching allocator and the ranges that never move. */
 #include "tests/test.h"
-#include <sys/resource.h>
-#include <sys/wait.h>
 
-#include "include/tensor.h"
 #include "src/core/alloc.h"
 #include "src/core/sanitized.h"
 #include "src/device/cpu/memory.h"

@@ -7,7 +7,6 @@
 #include "src/core/alloc.h"
 #include "src/device/cpu/fpu.h"
 #include "src/device/cpu/pool.h"
-#include "include/tensor.h"
 
 struct tally {
     atomic_int *count; /* per item */

@@ -6,7 +6,6 @@
 #include "../src/core/convert.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 

@@ -5,11 +5,9 @@
 #include "../src/comm/nccl.h"
 #include "../src/device/cpu/compile.h"
 #include "../src/device/cpu/machine.h"
-#include "../src/device/folder.h"
 #include "../src/device/kcache.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -2,7 +2,6 @@
  * the library makes of its steps. One row of the table for each command. Start with main. */
 #include "tool.h"
 
-#include <ctype.h>
 #include <string.h>
 
 static const struct {

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "../../src/core/build.h"
-#include "../../src/core/print.h"
 #include "../../src/device/embed.h"
 #include "attention_cuda.h"
 #include "../loops/cost.h"

@@ -2,7 +2,6 @@
 #include "growing.h"
 
 #include "print.h"
-#include "tensor.h"
 
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* html.c - the report to look at: one page that needs nothing beside itself. A summary, the roofline
  * (measured launches only), the groups, the graph, the ledger, the boundaries. Start with tn_report_html. */
 #include "view.h"
-#include "../core/print.h"
 
 #include <math.h>
 

@@ -12,7 +12,6 @@
  * what rounding added. Read first: tn_memory_alloc. */
 #include "memory.h"
 
-#include "../../../include/tensor.h"
 #include "../../core/alloc.h"
 #include "../../core/sanitized.h"
 

@@ -14,7 +14,6 @@
  * starts new ones. Read first: tn_pool_run, then work, then worker. */
 #include "pool.h"
 
-#include "../../../include/tensor.h"
 #include "../../core/alloc.h"
 #include "fpu.h"
 

@@ -20,7 +20,6 @@
 #include "gemm_kernel.h"
 #include "pool.h"
 #include "slots.h"
-#include "vectors.h"
 #include "winograd_kernel.h"
 
 enum {
