@@ -115,8 +115,7 @@ static size_t end_of(const tn_plan_value *v) { return v->offset + v->elems * tn_
 
 static int wrong_memory(tn_errbuf *err, int slot, const char *rule)
 {
-    snprintf(err->text, sizeof err->text, "after memory: slot %d: %s", slot, rule);
-    return TN_E_INTERNAL;
+    return tn_err(err, TN_E_INTERNAL, "after memory: slot %d: %s", slot, rule);
 }
 
 /* Returns the end of the memory that is set aside for the value. */

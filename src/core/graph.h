@@ -401,6 +401,8 @@ static inline tn_kind tn_kind_of(const tn_tensor *n) { return tn_op_get(n->op)->
 static inline bool tn_is_number(const tn_tensor *x) { return tn_kind_of(x->base) == TN_KIND_NUMBER; }
 int64_t tn_node_numel(const tn_tensor *n);
 bool tn_node_is_dense(const tn_tensor *n); /* row-major without gaps */
+/* The value of n, which has no memory of its own, is target's, and lies where that does. */
+void tn_node_stand_in(tn_tensor *n, const tn_tensor *target);
 /* True where the number of elements, and of their bytes in any dtype, fits the integers that count them. */
 bool tn_countable(int ndim, const int64_t *shape);
 int tn_by_id(const void *a, const void *b);                /* of two tn_tensor *, for qsort */

@@ -6,6 +6,8 @@
 #include "dtype.h"
 #include "graph.h"
 
+#include <string.h>
+
 void *tn_node_data(const tn_tensor *n)
 {
     if (!n->base || !n->base->buf) return NULL;
@@ -172,6 +174,14 @@ bool tn_node_is_dense(const tn_tensor *n)
         s *= n->shape[i];
     }
     return true;
+}
+
+void tn_node_stand_in(tn_tensor *n, const tn_tensor *target)
+{
+    n->buf = target->base->buf;
+    tn_storage_retain(n->buf);
+    n->offset = target->offset;
+    memcpy(n->stride, target->stride, sizeof n->stride);
 }
 
 tn_dtype tn_stored_dtype(const tn_graph *g, tn_dtype d)

@@ -60,10 +60,7 @@ tn_tensor *tn_use(tn_tensor *n)
     g->call = call;
     if (!v) return NULL;
     v->flags |= TN_F_VERSION | TN_F_DONE | (n->flags & (TN_F_REQUIRES_GRAD | TN_F_PARAM | TN_F_REFUSED));
-    for (int i = 0; i < n->ndim; i++) v->stride[i] = n->stride[i];
-    v->offset = n->offset;
-    v->buf = n->base->buf;
-    tn_storage_retain(v->buf);
+    tn_node_stand_in(v, n);
     v->name = n->name;
     v->of = n;
     n->of = v;

@@ -22,8 +22,7 @@ struct temps {
 
 static int fail(tn_errbuf *err, int status, const char *what, const tn_tensor *node)
 {
-    snprintf(err->text, sizeof err->text, "%s: %s", tn_op_get(node->op)->name, what);
-    return status;
+    return tn_err(err, status, "%s: %s", tn_op_get(node->op)->name, what);
 }
 
 static int no_memory(tn_errbuf *err, const tn_tensor *node)
@@ -297,12 +296,7 @@ static int assign(struct temps *t, tn_tensor *node, tn_errbuf *err)
             tn_ref_next(target->ndim, target->shape, index);
         }
     }
-    if (!node->buf) {
-        node->buf = target->base->buf;
-        tn_storage_retain(node->buf);
-        node->offset = target->offset;
-        memcpy(node->stride, target->stride, sizeof node->stride);
-    }
+    if (!node->buf) tn_node_stand_in(node, target);
     return TN_OK;
 }
 

@@ -232,12 +232,6 @@ static int write_common(tn_cc *cc, char *version, char *cpu)
     return 0;
 }
 
-static int out_of_memory(tn_errbuf *err)
-{
-    snprintf(err->text, sizeof err->text, "out of memory");
-    return TN_E_NOMEM;
-}
-
 /* Returns true where the compiler takes this flag, behind the words it has so far: an empty file goes through
  * its preprocessor. */
 static bool takes(tn_cc *cc, char *flag)
@@ -327,9 +321,9 @@ int tn_cc_probe(tn_cc *cc, tn_errbuf *err)
             if (own || used == env)
                 snprintf(cc->chosen, sizeof cc->chosen, "%s is \"%.150s\": ", own ? "TENSOR_CC" : "CC", used);
             add_flags(cc, cpu, version);
-            if (write_common(cc, version, cpu)) return out_of_memory(err);
+            if (write_common(cc, version, cpu)) return tn_err(err, TN_E_NOMEM, "out of memory");
         } else if (no_memory) {
-            return out_of_memory(err);
+            return tn_err(err, TN_E_NOMEM, "out of memory");
         } else if (none || kept) {
             snprintf(cc->missing, sizeof cc->missing, "no C compiler: TENSOR_CC is %s", own);
         } else if (foreign) {
@@ -349,8 +343,7 @@ int tn_cc_probe(tn_cc *cc, tn_errbuf *err)
         cc->takes_kept = !found && !foreign && !none;
         if (found) return 0;
     }
-    snprintf(err->text, sizeof err->text, "%s", cc->missing);
-    return TN_E_COMPILE;
+    return tn_err(err, TN_E_COMPILE, "%s", cc->missing);
 }
 
 bool tn_cc_missing(const tn_cc *cc) { return cc->probed && *cc->missing; }
@@ -410,7 +403,7 @@ static bool finish_unit(const char *dir, int i, pid_t pid)
 int tn_cc_build(tn_cc *cc, const char *dir, int n, int jobs, bool *ok, tn_errbuf *err)
 {
     pid_t *pid = tn_calloc((size_t)n, sizeof *pid);
-    if (!pid) return out_of_memory(err);
+    if (!pid) return tn_err(err, TN_E_NOMEM, "out of memory");
     int e = 0, started = 0, finished = 0;
     for (int i = 0; i < n; i++) ok[i] = false;
     while (finished < n && (started < n || finished < started)) {
@@ -428,9 +421,8 @@ int tn_cc_build(tn_cc *cc, const char *dir, int n, int jobs, bool *ok, tn_errbuf
     }
     tn_free_mem(pid);
     if (!e) return 0;
-    if (e == ENOMEM) return out_of_memory(err);
-    snprintf(err->text, sizeof err->text, "cannot start %s: %s", cc->word[0], strerror(e));
-    return TN_E_COMPILE;
+    if (e == ENOMEM) return tn_err(err, TN_E_NOMEM, "out of memory");
+    return tn_err(err, TN_E_COMPILE, "cannot start %s: %s", cc->word[0], strerror(e));
 }
 
 /* ---- loading --------------------------------------------------------------------------------------- */

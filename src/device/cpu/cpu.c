@@ -93,15 +93,10 @@ static void run_chunk(void *arg, int64_t begin, int64_t end)
 
 static int cpu_launch(tn_device *d, tn_kernel *k, const tn_args *args, const tn_grid *grid, tn_errbuf *err)
 {
-    if (!k) {
-        snprintf(err->text, sizeof err->text, "launch of a kernel that was not compiled");
-        return TN_E_NULL;
-    }
+    if (!k) return tn_err(err, TN_E_NULL, "launch of a kernel that was not compiled");
     struct call call = {tn_kernel_entry(k), args}, finish = {tn_kernel_finish(k), args};
-    if (grid->finish_n > 0 && !finish.fn) {
-        snprintf(err->text, sizeof err->text, "launch with a finish of a kernel that has none");
-        return TN_E_ARG;
-    }
+    if (grid->finish_n > 0 && !finish.fn)
+        return tn_err(err, TN_E_ARG, "launch with a finish of a kernel that has none");
     tn_pool_run(cpu(d)->pool, run_chunk, &call, grid->n, grid->chunk);
     if (grid->finish_n > 0) tn_pool_run(cpu(d)->pool, run_chunk, &finish, grid->finish_n, grid->finish_chunk);
     d->stats.launches++;
@@ -247,12 +242,11 @@ int tn_cpu_open(const tn_device_options *o, tn_device **out, tn_errbuf *err)
         tn_cpu_machine(c->base.machine, sizeof c->base.machine);
     }
     if (status) {
-        snprintf(err->text, sizeof err->text, "cpu device: %.1000s",
-                 why.text[0]            ? why.text
-                 : status == TN_E_NOMEM ? "out of memory"
-                                        : "it could not be opened");
         if (c) cpu_close(&c->base);
-        return status;
+        return tn_err(err, status, "cpu device: %.1000s",
+                      why.text[0]            ? why.text
+                      : status == TN_E_NOMEM ? "out of memory"
+                                             : "it could not be opened");
     }
     *out = &c->base;
     return 0;

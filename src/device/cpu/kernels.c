@@ -51,12 +51,6 @@ tn_kernel_fn *tn_kernel_entry(const tn_kernel *kernel) { return kernel->fn; }
 
 tn_kernel_fn *tn_kernel_finish(const tn_kernel *kernel) { return kernel->finish; }
 
-static int out_of_memory(tn_errbuf *err)
-{
-    snprintf(err->text, sizeof err->text, "out of memory");
-    return TN_E_NOMEM;
-}
-
 /* ---- loading --------------------------------------------------------------------------------------- */
 
 static void *open_object(tn_kernels *k, const char *path, int *status, char *why, size_t why_bytes)
@@ -174,11 +168,9 @@ static void take_unit(struct batch *b, int unit)
     char object[PATH_MAX], path[PATH_MAX], why[512];
     snprintf(object, sizeof object, "%.*s/%d.so", PATH_MAX - 32, b->dir, unit);
     int status = tn_compiling_put(&b->is, unit, object, path);
-    if (status && !b->status) {
-        snprintf(b->err->text, sizeof b->err->text, "compiled kernels cannot be stored: %s",
-                 status == TN_E_NOMEM ? "out of memory" : strerror(errno));
-        fail(b, status);
-    }
+    if (status && !b->status)
+        fail(b, tn_err(b->err, status, "compiled kernels cannot be stored: %s",
+                       status == TN_E_NOMEM ? "out of memory" : strerror(errno)));
     for (int i = 0; !status && i < b->is.count; i++) {
         const tn_pending *p = &b->is.pending[i];
         if (p->unit != unit) continue;
@@ -189,7 +181,7 @@ static void take_unit(struct batch *b, int unit)
             b->is.out[p->index] = kernel;
             b->is.stats->compiled++;
         } else if (load == TN_E_NOMEM) {
-            if (!b->status) fail(b, out_of_memory(b->err));
+            if (!b->status) fail(b, tn_err(b->err, TN_E_NOMEM, "out of memory"));
         } else {
             tn_kcache_drop(b->k->cache, src);
             report(b, src, why);
@@ -202,15 +194,14 @@ static void build(struct batch *b, int units)
 {
     bool *ok = tn_calloc((size_t)units, sizeof *ok);
     if (!ok || tn_compiling_share_out(&b->is, units)) {
-        fail(b, out_of_memory(b->err));
+        fail(b, tn_err(b->err, TN_E_NOMEM, "out of memory"));
         tn_free_mem(ok);
         return;
     }
     bool written = true;
     for (int u = 0; written && u < units; u++) written = write_unit(b, u);
     if (!written) {
-        snprintf(b->err->text, sizeof b->err->text, "cannot write to %.300s: %s", b->dir, strerror(errno));
-        fail(b, TN_E_IO);
+        fail(b, tn_err(b->err, TN_E_IO, "cannot write to %.300s: %s", b->dir, strerror(errno)));
     } else {
         int status = tn_cc_build(b->k->cc, b->dir, units, b->k->jobs, ok, b->err);
         if (status) fail(b, status);
@@ -224,8 +215,7 @@ static void build(struct batch *b, int units)
 static void compile_pending(struct batch *b)
 {
     if (tn_kcache_scratch(b->k->cache, b->dir)) {
-        snprintf(b->err->text, sizeof b->err->text, "no folder to compile in: %s", strerror(errno));
-        fail(b, TN_E_IO);
+        fail(b, tn_err(b->err, TN_E_IO, "no folder to compile in: %s", strerror(errno)));
         return;
     }
     enum { MOST = 32 }; /* kernels of an object, which is looked through for each of them */
@@ -246,7 +236,7 @@ static void compile_pending(struct batch *b)
 /* Loads those of b's sources that are not loaded yet: from disk, or by compiling them. */
 static void compile_missing(struct batch *b)
 {
-    if (tn_compiling_find(&b->is)) fail(b, out_of_memory(b->err));
+    if (tn_compiling_find(&b->is)) fail(b, tn_err(b->err, TN_E_NOMEM, "out of memory"));
     if (b->is.count && b->k->kept) fail(b, tn_cc_probe(b->k->cc, b->err)); /* which says that there is none */
     if (b->is.count && !b->status) compile_pending(b);
     tn_compiling_end(&b->is);
@@ -259,7 +249,7 @@ static int take_kept(tn_kernels *k, int status, tn_errbuf *err)
     if (k->kept) return 0;
     char *common = tn_cc_takes_kept(k->cc) ? tn_kept_common(k->cache) : NULL;
     if (!common) return status;
-    status = tn_kcache_set_common(k->cache, common) ? out_of_memory(err) : 0;
+    status = tn_kcache_set_common(k->cache, common) ? tn_err(err, TN_E_NOMEM, "out of memory") : 0;
     tn_free_mem(common);
     k->kept = k->ready = !status;
     return status;
@@ -279,7 +269,8 @@ int tn_kernels_compile(tn_kernels *k, const tn_source *src, int n, tn_kernel **o
     int status = tn_cc_probe(k->cc, err);
     if (status == TN_E_COMPILE) status = take_kept(k, status, err);
     if (status) return status;
-    if (!k->ready && tn_kcache_set_common(k->cache, tn_cc_common(k->cc))) return out_of_memory(err);
+    if (!k->ready && tn_kcache_set_common(k->cache, tn_cc_common(k->cc)))
+        return tn_err(err, TN_E_NOMEM, "out of memory");
     k->ready = true;
 
     struct batch b = {.k = k, .err = err};

@@ -113,10 +113,10 @@ int tn_ref_eltwise(const tn_ref_args *a)
 {
     const tn_tensor *node = a->node;
     const row *r = &rows[node->op];
-    int64_t n = tn_extent(node->shape, 0, node->ndim);
+    int64_t n = tn_node_numel(node);
     const double *x = a->in[0], *y = node->n_in > 1 ? a->in[1] : x, *z = node->n_in > 2 ? a->in[2] : x;
     for (int i = 0; i < node->n_in; i++) {
-        if (tn_extent(node->in[i]->shape, 0, node->in[i]->ndim) != n) {
+        if (tn_node_numel(node->in[i]) != n) {
             return tn_err(a->err, TN_E_SHAPE, "%s: operand %d has another shape than the result",
                           tn_op_get(node->op)->name, i);
         }
@@ -142,7 +142,7 @@ int tn_ref_number(const tn_ref_args *a)
 int tn_ref_iota(const tn_ref_args *a)
 {
     const tn_tensor *node = a->node;
-    int64_t n = tn_extent(node->shape, 0, node->ndim), index[TN_MAX_DIMS] = {0};
+    int64_t n = tn_node_numel(node), index[TN_MAX_DIMS] = {0};
     for (int64_t i = 0; i < n; i++) {
         tn_ref_store(node->dtype, tn_number_i(index[node->attr->axis]), &a->out[i]);
         tn_ref_next(node->ndim, node->shape, index);
@@ -152,7 +152,7 @@ int tn_ref_iota(const tn_ref_args *a)
 
 int tn_ref_cast(const tn_ref_args *a)
 {
-    int64_t n = tn_extent(a->node->shape, 0, a->node->ndim);
+    int64_t n = tn_node_numel(a->node);
     const tn_ref_int *x = tn_ref_ints(a->node->in[0], a->in[0]);
     for (int64_t i = 0; i < n; i++) {
         tn_number v = x ? tn_number_i(x[i]) : tn_number_f(a->in[0][i]);

@@ -48,7 +48,7 @@ static int pair(const tn_ref_args *a, const pairs *p, const int64_t *i, int64_t 
 
 static int walk(const tn_ref_args *a, const pairs *p, bool adds)
 {
-    int64_t n = tn_extent(p->index->shape, 0, p->index->ndim), i[TN_MAX_DIMS] = {0}, narrow, wide;
+    int64_t n = tn_node_numel(p->index), i[TN_MAX_DIMS] = {0}, narrow, wide;
     for (int64_t k = 0; k < n; k++) {
         int rc = pair(a, p, i, k, &narrow, &wide);
         if (rc != TN_OK) return rc;
@@ -75,33 +75,28 @@ int tn_ref_scatter_add(const tn_ref_args *a)
     return walk(a, &p, true);
 }
 
-int tn_ref_index_select(const tn_ref_args *a)
+/* index_select copies from lines of x that the index names, index_add adds src's lines to those of the result:
+ * `of` has the named lines. */
+static int lines(const tn_ref_args *a, const tn_tensor *of, bool adds)
 {
-    const tn_tensor *node = a->node, *x = node->in[0];
-    int axis = node->attr->axis;
-    int64_t outer = tn_extent(x->shape, 0, axis), inner = tn_extent(x->shape, axis + 1, x->ndim);
-    int64_t bound = x->shape[axis], n = node->in[1]->shape[0], at;
+    const int axis = a->node->attr->axis;
+    int64_t outer = tn_extent(of->shape, 0, axis), inner = tn_extent(of->shape, axis + 1, of->ndim);
+    int64_t bound = of->shape[axis], n = a->node->in[1]->shape[0], at;
     for (int64_t k = 0; k < n; k++) {
         int rc = pick(a, k, bound, &at);
         if (rc != TN_OK) return rc;
         for (int64_t o = 0; o < outer; o++)
-            for (int64_t i = 0; i < inner; i++)
-                a->out[(o * n + k) * inner + i] = a->in[0][(o * bound + at) * inner + i];
+            for (int64_t i = 0; i < inner; i++) {
+                const int64_t named = (o * bound + at) * inner + i, own = (o * n + k) * inner + i;
+                if (adds)
+                    add(a, named, own);
+                else
+                    a->out[own] = a->in[0][named];
+            }
     }
     return TN_OK;
 }
 
-int tn_ref_index_add(const tn_ref_args *a)
-{
-    const tn_tensor *node = a->node, *src = node->in[0];
-    int axis = node->attr->axis;
-    int64_t outer = tn_extent(node->shape, 0, axis), inner = tn_extent(node->shape, axis + 1, node->ndim);
-    int64_t bound = node->shape[axis], n = src->shape[axis], at;
-    for (int64_t k = 0; k < n; k++) {
-        int rc = pick(a, k, bound, &at);
-        if (rc != TN_OK) return rc;
-        for (int64_t o = 0; o < outer; o++)
-            for (int64_t i = 0; i < inner; i++) add(a, (o * bound + at) * inner + i, (o * n + k) * inner + i);
-    }
-    return TN_OK;
-}
+int tn_ref_index_select(const tn_ref_args *a) { return lines(a, a->node->in[0], false); }
+
+int tn_ref_index_add(const tn_ref_args *a) { return lines(a, a->node, true); }

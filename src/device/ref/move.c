@@ -6,7 +6,7 @@
 
 int tn_ref_reshape(const tn_ref_args *a)
 {
-    int64_t n = tn_extent(a->node->shape, 0, a->node->ndim);
+    int64_t n = tn_node_numel(a->node);
     memcpy(a->out, a->in[0], (size_t)n * sizeof(double));
     return TN_OK;
 }
@@ -15,7 +15,7 @@ int tn_ref_reshape(const tn_ref_args *a)
 int tn_ref_ranks(const tn_ref_args *a)
 {
     const tn_tensor *x = a->node->in[0];
-    const int64_t n = tn_extent(a->node->shape, 0, a->node->ndim), m = tn_extent(x->shape, 0, x->ndim);
+    const int64_t n = tn_node_numel(a->node), m = tn_node_numel(x);
     for (int64_t i = 0; i < n && m; i++) a->out[i] = a->in[0][i % m];
     return TN_OK;
 }
@@ -24,7 +24,7 @@ int tn_ref_pad(const tn_ref_args *a)
 {
     const tn_tensor *node = a->node, *x = node->in[0];
     const int64_t *before = node->attr->v[0];
-    int64_t n = tn_extent(node->shape, 0, node->ndim), index[TN_MAX_DIMS] = {0}, stride[TN_MAX_DIMS];
+    int64_t n = tn_node_numel(node), index[TN_MAX_DIMS] = {0}, stride[TN_MAX_DIMS];
     tn_dense_strides(x->ndim, x->shape, stride);
     for (int64_t k = 0; k < n; k++) {
         int64_t at = 0;

@@ -85,18 +85,16 @@ static bool chooses(tn_op op)
     }
 }
 
-static int64_t numel(const tn_tensor *x) { return tn_extent(x->shape, 0, x->ndim); }
-
 /* About how many summands one element of a sum has. */
 static double summands(const tn_tensor *node)
 {
     const tn_tensor *x = node->in[0], *y = node->n_in > 1 ? node->in[1] : x;
-    int64_t n = numel(x), of = numel(node);
+    int64_t n = tn_node_numel(x), of = tn_node_numel(node);
     if (node->op == TN_OP_matmul) return (double)x->shape[x->ndim - 1];
     if (tn_kind_of(node) == TN_KIND_SCAN) return (double)x->shape[node->attr->axis];
-    if (node->op == TN_OP_conv2d) n = numel(y), of = y->shape[0];
-    if (node->op == TN_OP_conv2d_data_grad) n = numel(y), of = y->shape[3];
-    if (node->op == TN_OP_conv2d_weight_grad) n = numel(y), of = y->shape[3];
+    if (node->op == TN_OP_conv2d) n = tn_node_numel(y), of = y->shape[0];
+    if (node->op == TN_OP_conv2d_data_grad) n = tn_node_numel(y), of = y->shape[3];
+    if (node->op == TN_OP_conv2d_weight_grad) n = tn_node_numel(y), of = y->shape[3];
     if (tn_kind_of(node) == TN_KIND_ATTENTION) return (double)y->shape[y->ndim - 2];
     if (node->op == TN_OP_pool_sum) return (double)(node->attr->pool.window[0] * node->attr->pool.window[1]);
     return of > 0 ? (double)n / (double)of : 1;

@@ -34,7 +34,7 @@ static double gauss(const uint32_t w[4], int64_t i)
 int tn_ref_random(const tn_ref_args *a)
 {
     const tn_tensor *node = a->node;
-    int64_t n = tn_extent(node->shape, 0, node->ndim);
+    int64_t n = tn_node_numel(node);
     uint64_t threshold = 0;
     if (node->op == TN_OP_bernoulli) {
         double p = a->in[0][0];

@@ -79,7 +79,7 @@ int tn_ref_reduce(const tn_ref_args *a)
         f.stride[f.ndim++] = stride[i];
         f.n *= x->shape[i];
     }
-    int64_t n = tn_extent(node->shape, 0, node->ndim);
+    int64_t n = tn_node_numel(node);
     for (int64_t k = 0; k < n; k++) {
         f.start = 0;
         for (int i = 0; i < x->ndim; i++) f.start += index[i] * stride[i];

@@ -5,15 +5,6 @@
 
 #include <string.h>
 
-static bool is_dense(const tn_tensor *x)
-{
-    int64_t stride[TN_MAX_DIMS];
-    tn_dense_strides(x->ndim, x->shape, stride);
-    for (int i = 0; i < x->ndim; i++)
-        if (x->shape[i] != 1 && x->stride[i] != stride[i]) return false;
-    return true;
-}
-
 /* A number is never run: every element of x, a view of it, is the number. */
 static int load_number(const tn_tensor *x, int64_t n, const double **value, double **owned, tn_errbuf *err)
 {
@@ -32,7 +23,7 @@ static int load(const tn_tensor *node, int i, const double **value, double **own
 {
     const tn_tensor *x = node->in[i];
     bool noisy = tn_ref_noise_adds(node);
-    int64_t n = tn_extent(x->shape, 0, x->ndim);
+    int64_t n = tn_node_numel(x);
     const double *data = tn_node_data(x);
     *owned = NULL;
     *value = data;
@@ -40,7 +31,7 @@ static int load(const tn_tensor *node, int i, const double **value, double **own
     bool number = x->base && tn_is_number(x);
     if (!data && number) return load_number(x, n, value, owned, err);
     if (!data) return tn_err(err, TN_E_STATE, "%s has not been computed", tn_op_get(x->op)->name);
-    if (is_dense(x) && !noisy) return TN_OK;
+    if (tn_node_is_dense(x) && !noisy) return TN_OK;
     *owned = tn_malloc((size_t)n * sizeof(double));
     if (!*owned) return tn_err(err, TN_E_NOMEM, "no memory for %lld elements", (long long)n);
     tn_ref_copy(*owned, data, x->ndim, x->shape, x->stride);
@@ -72,7 +63,7 @@ static int assign(tn_tensor *node, const double *const *in, tn_errbuf *err)
     const bool rows = node->op == TN_OP_assign_rows;
     const tn_ref_int *line = (const tn_ref_int *)(const void *)in[1];
     const int axis = rows ? node->attr->axis : 0;
-    int64_t n = tn_extent(source->shape, 0, source->ndim), index[TN_MAX_DIMS] = {0};
+    int64_t n = tn_node_numel(source), index[TN_MAX_DIMS] = {0};
     double *to = tn_node_data(target);
     if (n > 0 && !to) return tn_err(err, TN_E_STATE, "assign: the target has no memory");
     for (int64_t k = 0; rows && k < source->shape[axis]; k++)
@@ -90,19 +81,14 @@ static int assign(tn_tensor *node, const double *const *in, tn_errbuf *err)
         tn_ref_next(source->ndim, source->shape, index);
     }
     tn_free_mem(copy);
-    if (node->base == node && !node->buf && target->base && target->base->buf) {
-        node->buf = target->base->buf;
-        tn_storage_retain(node->buf);
-        node->offset = target->offset;
-        memcpy(node->stride, target->stride, sizeof node->stride);
-    }
+    if (node->base == node && !node->buf && target->base && target->base->buf) tn_node_stand_in(node, target);
     return TN_OK;
 }
 
 static int run_on(tn_tensor *node, const double *const *in, tn_errbuf *err)
 {
     if (tn_kind_of(node) == TN_KIND_ASSIGN) return assign(node, in, err);
-    int64_t n = tn_extent(node->shape, 0, node->ndim);
+    int64_t n = tn_node_numel(node);
     size_t bytes = (size_t)n * sizeof(double);
     tn_storage *out = tn_storage_new(node->graph, bytes);
     if (!out) return tn_err(err, TN_E_NOMEM, "no memory for %lld elements", (long long)n);
