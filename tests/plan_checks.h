@@ -47,6 +47,13 @@ static inline seen look_for(tn_session *s, bool ending, const tn_target *target)
 
 static inline seen look(tn_session *s) { return look_for(s, true, &s->target); }
 
+static inline int steps_named(const seen *v, const char *begins)
+{
+    int n = 0;
+    for (int i = 0; i < v->plan->n_step; i++) n += !strncmp(v->plan->step[i].name, begins, strlen(begins));
+    return n;
+}
+
 static inline void forget(seen *v)
 {
     tn_plan_free(v->plan);

@@ -98,6 +98,13 @@ static inline void quiet(int level, const char *text, void *user)
     if (user) ++*(int *)user;
 }
 
+static inline int count_text(const char *text, const char *word)
+{
+    int n = 0;
+    for (; (text = strstr(text, word)); text += strlen(word)) n++;
+    return n;
+}
+
 /* ---- numbers that are the same everywhere ---- */
 
 typedef struct rng {

@@ -2,6 +2,7 @@
  * running statistics included, from less memory. Start with the_same_bits. */
 #include "tests/rig.h"
 #include "tests/said.h"
+#include "tests/long/ulp_error.h"
 
 enum { STEPS = 4, LAYERS = 3, BATCH = 4, TIME = 32, WIDTH = 32 };
 
@@ -19,13 +20,6 @@ typedef struct way {
     int steps;                        /* 0: STEPS */
     double budget;                    /* MB; 0: none */
 } way;
-
-static uint64_t bits_of(double v)
-{
-    uint64_t b;
-    memcpy(&b, &v, sizeof b);
-    return b;
-}
 
 enum { BLOCKS, IMAGES, SEQUENCE, KINDS };
 
@@ -94,7 +88,7 @@ static uint64_t train(int kind, const way *w, double *arena, double *loss)
         tn_backward(l);
         tn_optim_step(m.opt);
         *loss = tn_item(l) + seen;
-        bits = bits * 31 + (uint64_t)bits_of(*loss);
+        bits = bits * 31 + (uint64_t)tn_test_bits64(*loss);
         tn_step_end(s);
     }
     for (int k = 0; k < 2; k++)
@@ -102,7 +96,7 @@ static uint64_t train(int kind, const way *w, double *arena, double *loss)
             tn_tensor *p = k ? tn_buffer_at(s, i) : tn_param_at(s, i);
             double *v = calloc((size_t)tn_numel(p), sizeof *v);
             tn_read(p, TN_F64, v, (size_t)tn_numel(p) * sizeof *v);
-            for (int64_t e = 0; e < tn_numel(p); e++) bits = bits * 31 + (uint64_t)bits_of(v[e]);
+            for (int64_t e = 0; e < tn_numel(p); e++) bits = bits * 31 + (uint64_t)tn_test_bits64(v[e]);
             free(v);
         }
     const char *at = strstr(tn_plan_text(s), "moved, ");
@@ -201,7 +195,7 @@ TEST(made_again_by_itself)
             if (kept) tn_flush(s);
             tn_backward(l);
             tn_optim_step(opt);
-            bits[kept] = bits[kept] * 31 + bits_of(tn_item(l));
+            bits[kept] = bits[kept] * 31 + tn_test_bits64(tn_item(l));
             tn_step_end(s);
         }
         const char *plan = tn_plan_text(s);
@@ -252,7 +246,7 @@ TEST(made_again_for_the_peak)
                 if (kept) tn_flush(s);
                 tn_backward(l);
                 tn_optim_step(opt);
-                bits[kept] = bits[kept] * 31 + bits_of(tn_item(l));
+                bits[kept] = bits[kept] * 31 + tn_test_bits64(tn_item(l));
                 tn_step_end(s);
             }
             const char *plan = tn_plan_text(s);

@@ -9,13 +9,6 @@
 
 /* ---- counting ---- */
 
-static int steps_named(const seen *v, const char *begins)
-{
-    int n = 0;
-    for (int i = 0; i < v->plan->n_step; i++) n += !strncmp(v->plan->step[i].name, begins, strlen(begins));
-    return n;
-}
-
 static void expect(const seen *v, const char *what, int steps, int attentions)
 {
     if (v->plan->n_step == steps && steps_named(v, "attention") == attentions) return;

@@ -446,7 +446,7 @@ CUDA_TEST_ON(the_plan_says_what_a_convolution_took_along, open_on(TN_CUDA))
     if (!strstr(explained, "a convolution's kernel takes along only")) fail_msg("%s", explained);
     /* of each kernel what is known once it is compiled */
     int kernels = 0, tiles = 0;
-    for (const char *at = explained; (at = strstr(at, " registers, ")); at++) kernels++;
+    kernels += count_text(explained, " registers, ");
     for (const char *at = explained; (at = strstr(at, "        tile ")); at++) {
         int bm, bn, bk, stages, registers, at_peak = -1, read = 0;
         long long shared = 0, spilled = -1;

@@ -8,6 +8,7 @@
 
 #include "src/core/dtype.h"
 #include "tests/cuda_source.h"
+#include "tests/long/ulp_error.h"
 
 enum { WORDS = 4096 }; /* of x and of y */
 
@@ -56,20 +57,6 @@ static tn_cu_result run_shared(rig *r, tn_cu_function f, args *a, unsigned threa
     return status ? status : r->cu->cuStreamSynchronize(r->stream);
 }
 
-static uint32_t bits_of(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-
-static float float_of(uint32_t u)
-{
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-
 /* ---- matrices ---- */
 
 /* A [16][k], B [k][8] of random numbers that the type holds, as words of the lanes; D = C + A B. */
@@ -86,7 +73,7 @@ static void products(rig *r, const char *name, tn_dtype dtype)
     for (int i = 0; i < 16; i++)
         for (int j = 0; j < 8; j++) c[i][j] = (double)rng_below(&dice, 255) / 8;
 #define WORD(at)                                                                                             \
-    (dtype == TN_F32   ? bits_of((float)at(0))                                                               \
+    (dtype == TN_F32   ? tn_test_bits((float)at(0))                                                          \
      : dtype == TN_F16 ? (uint32_t)tn_f32_to_f16((float)at(1)) << 16 | tn_f32_to_f16((float)at(0))           \
                        : (uint32_t)tn_f32_to_bf16((float)at(1)) << 16 | tn_f32_to_bf16((float)at(0)))
     for (int lane = 0; lane < 32; lane++) {
@@ -94,7 +81,7 @@ static void products(rig *r, const char *name, tn_dtype dtype)
         for (int i = 0; i < 4; i++) {
 #define A_AT(e) a[g + i % 2 * 8][(t + i / 2 * 4) * per + (e)]
             x[lane * 12 + i] = WORD(A_AT);
-            x[lane * 12 + 6 + i] = bits_of((float)c[g + i / 2 * 8][2 * t + i % 2]);
+            x[lane * 12 + 6 + i] = tn_test_bits((float)c[g + i / 2 * 8][2 * t + i % 2]);
         }
         for (int i = 0; i < 2; i++) {
 #define B_AT(e) b[(t + i * 4) * per + (e)][g]
@@ -118,7 +105,7 @@ static void products(rig *r, const char *name, tn_dtype dtype)
             const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
             double sum = c[row][column];
             for (int j = 0; j < k; j++) sum += a[row][j] * b[j][column]; /* exact: few digits each */
-            assert_true(float_of(y[lane * 4 + i]) == (float)sum);
+            assert_true(tn_test_float(y[lane * 4 + i]) == (float)sum);
         }
 }
 
@@ -314,13 +301,13 @@ SIM_TEST(conversions)
                              0.1f,
                              NAN,
                              -INFINITY,
-                             float_of(0x7fffffff),
-                             float_of(0x7f7fffff),
+                             tn_test_float(0x7fffffff),
+                             tn_test_float(0x7f7fffff),
                              -0x1p-149f,
                              0,
                              0x1.fffffep-1f,
                              -0x1.801ffep3f};
-    for (int i = 0; i < 32; i++) x[i] = bits_of(value[i % 16]);
+    for (int i = 0; i < 32; i++) x[i] = tn_test_bits(value[i % 16]);
     run(r,
         "{\n"
         "    uint32_t hi, lo, i = threadIdx.x;\n"
@@ -331,9 +318,9 @@ SIM_TEST(conversions)
         "    a.y[128 + i] = __float_as_uint(tn_exp2_fast(tn_log2_fast(4.0f)));\n"
         "}\n",
         x, y);
-    assert_int_equal(y[1], bits_of(1.0f + 0x1p-10f)); /* a tie goes away from zero */
-    for (int i = 0; i < 16; i++) {                    /* of both, products look at the upper 19 bits */
-        const double hi = float_of(y[i]), lo = float_of(y[32 + i] & 0xffffe000u);
+    assert_int_equal(y[1], tn_test_bits(1.0f + 0x1p-10f)); /* a tie goes away from zero */
+    for (int i = 0; i < 16; i++) {                         /* of both, products look at the upper 19 bits */
+        const double hi = tn_test_float(y[i]), lo = tn_test_float(y[32 + i] & 0xffffe000u);
         assert_int_equal(y[i] & 0x1fff, 0);
         if (isnan(value[i]))
             assert_true(isnan(hi) || isnan(lo));
@@ -345,7 +332,7 @@ SIM_TEST(conversions)
         if (isnan(value[i])) continue;
         assert_int_equal(y[64 + i], 0x40000000u | tn_f32_to_f16(value[i]));
         assert_int_equal(y[96 + i], 0x40000000u | tn_f32_to_bf16(value[i]));
-        assert_true(fabsf(float_of(y[128 + i]) - 4.0f) < 1e-5f);
+        assert_true(fabsf(tn_test_float(y[128 + i]) - 4.0f) < 1e-5f);
     }
 }
 

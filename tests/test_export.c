@@ -530,16 +530,10 @@ TEST_ON(what_cannot_be_exported_is_an_error_that_says_why, tn_open(.device = TN_
     assert_int_equal(tn_export_begin(s, in_base("left.c")), 0);
 }
 
-static int begin(void **state)
-{
-    setenv("TENSOR_KERNEL_OPT", "0", 0); /* much is compiled and little computed */
-    return make_base(state);
-}
-
 int main(int argc, char **argv)
 {
     OPTION(n_programs, "programs");
     OPTION(first_seed, "seed");
     choose_compiler(argc, argv);
-    return run_all_tests(begin, drop_base);
+    return run_all_tests(make_base, drop_base);
 }

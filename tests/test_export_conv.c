@@ -137,10 +137,4 @@ TEST_ON(names_are_c_or_refused, tn_open(.device = TN_CPU, .seed = 1, .log = quie
     }
 }
 
-static int begin(void **state)
-{
-    setenv("TENSOR_KERNEL_OPT", "0", 0); /* much is compiled and little computed */
-    return make_base(state);
-}
-
-RUN_TESTS(begin, drop_base)
+RUN_TESTS(make_base, drop_base)

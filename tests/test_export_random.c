@@ -297,16 +297,10 @@ TEST(random_models_train_on_and_infer_as_their_sessions_do)
     }
 }
 
-static int begin(void **state)
-{
-    setenv("TENSOR_KERNEL_OPT", "0", 0); /* much is compiled and little computed */
-    return make_base(state);
-}
-
 int main(int argc, char **argv)
 {
     OPTION(n_models, "models");
     OPTION(first_seed, "seed");
     choose_compiler(argc, argv);
-    return run_all_tests(begin, drop_base);
+    return run_all_tests(make_base, drop_base);
 }

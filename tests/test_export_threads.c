@@ -236,10 +236,4 @@ TEST(threads_race_for_nothing)
     }
 }
 
-static int begin(void **state)
-{
-    setenv("TENSOR_KERNEL_OPT", "0", 0); /* much is compiled and little computed */
-    return make_base(state);
-}
-
-RUN_TESTS(begin, drop_base)
+RUN_TESTS(make_base, drop_base)

@@ -62,13 +62,6 @@ static const char *longest_text(const seen *v)
     return text;
 }
 
-static int count_of(const char *text, const char *word)
-{
-    int n = 0;
-    for (; (text = strstr(text, word)); text += strlen(word)) n++;
-    return n;
-}
-
 /* How many different arrays the text asks for, with this end of the call. */
 static int asked_for(const char *text, bool second)
 {
@@ -124,7 +117,7 @@ TEST(rows_keep_and_ask_for)
         if (c->step) assert_int_equal(tn_grad(loss, t.n_wrt, t.wrt, grad), 0);
         seen v = look(s);
         const char *text = longest_text(&v);
-        int kept = count_of(text, "_row[1024];"), near = asked_for(text, false),
+        int kept = count_text(text, "_row[1024];"), near = asked_for(text, false),
             second = asked_for(text, true);
         if (kept != c->kept || near != c->near || second != c->second)
             fail_msg("%s, %s: %d rows kept, %d and %d asked for, expected %d, %d and %d, in\n%s", c->name,

@@ -227,11 +227,6 @@ TEST(windows_are_checked)
     assert_int_equal(tn_close(s), 0);
 }
 
-int main(void)
-{
-    setenv("TENSOR_KERNEL_OPT", "0", 0); /* much is compiled and little computed */
-    return run_all_tests(NULL, NULL);
-}
 /* Gradients that are scaled by hand where they stand are what the update reads, whatever their size. */
 TEST(who_assigns_to_the_slab_is_heard)
 {
@@ -269,3 +264,5 @@ TEST(checked_where_a_slab_has_memory_in_part)
     unsetenv("TENSOR_CHECK");
     near(n[1].weight[0], n[0].weight[0]);
 }
+
+RUN_TESTS(NULL, NULL)

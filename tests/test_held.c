@@ -165,8 +165,4 @@ TEST(without_a_compiler)
     unsetenv("TENSOR_CC");
 }
 
-int main(void)
-{
-    setenv("TENSOR_KERNEL_OPT", "0", 0); /* much is compiled and little computed */
-    return run_all_tests(NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -112,26 +112,17 @@ TEST(gz_reads_and_refuses)
 }
 #endif
 
-/* splitmix64, so that a failure can be repeated */
-static uint64_t chance(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
 /* Changes 1-3 bytes, or cuts the file; whatever comes out, the reader answers with a status and leaks
  * nothing. */
 static void fuzz(const char *name, const uint8_t *good, size_t n, int rounds, bool sheet)
 {
-    uint64_t seed = 42;
+    rng r = {42};
     int refused = 0;
     uint8_t *f = malloc(n);
     for (int round = 0; round < rounds; round++) {
         memcpy(f, good, n);
-        size_t size = chance(&seed) % 4 ? n : chance(&seed) % n;
-        for (uint64_t k = chance(&seed) % 3 + 1; k; k--) f[chance(&seed) % n] = (uint8_t)chance(&seed);
+        size_t size = rng_next(&r) % 4 ? n : rng_next(&r) % n;
+        for (uint64_t k = rng_next(&r) % 3 + 1; k; k--) f[rng_next(&r) % n] = (uint8_t)rng_next(&r);
         put(name, f, size);
         nn_images images = {0};
         nn_why why = {0};

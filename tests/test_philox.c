@@ -5,6 +5,7 @@
 
 #define TN_NO_MACROS /* the prelude has its own tn_exp, ... */
 #include "tests/test.h"
+#include "tests/long/ulp_error.h"
 #include "../src/core/dtype.h"
 #include "../src/device/prelude/math.h"
 #include "../src/device/prelude/philox.h"
@@ -128,21 +129,14 @@ TEST(test_normal)
     free(z);
 }
 
-static uint32_t bits(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-
 TEST(test_widen)
 {
     for (uint32_t i = 0; i < 65536; i++) {
         uint16_t h = (uint16_t)i;
         float f = tn_half_to_f32((tn_half){h}), b = tn_bfloat16_to_f32((tn_bfloat16){h});
         float ef = tn_f16_to_f32(h), eb = tn_bf16_to_f32(h);
-        assert_true(isnan(ef) ? isnan(f) : bits(f) == bits(ef));
-        assert_true(isnan(eb) ? isnan(b) : bits(b) == bits(eb));
+        assert_true(isnan(ef) ? isnan(f) : tn_test_bits(f) == tn_test_bits(ef));
+        assert_true(isnan(eb) ? isnan(b) : tn_test_bits(b) == tn_test_bits(eb));
         if (isnan(ef))
             assert_true(isnan(tn_half_to_f32(tn_f32_to_half(f))));
         else
@@ -171,7 +165,7 @@ TEST(test_narrow)
 {
     for (uint64_t u = 0; u < 0x100000000u; u += 1021) check_narrow((uint32_t)u);
     for (uint32_t h = 0; h < 65536; h++) { /* each value, and half way to the next, with neighbours */
-        uint32_t f = bits(tn_f16_to_f32((uint16_t)h));
+        uint32_t f = tn_test_bits(tn_f16_to_f32((uint16_t)h));
         for (uint32_t d = 0; d < 3; d++) {
             check_narrow(f + d - 1);
             check_narrow(f + 0x1000 + d - 1);
@@ -179,7 +173,7 @@ TEST(test_narrow)
             check_narrow((h << 16) + 0x8000 + d - 1);
         }
         float half_way = (float)(h & 0x7ff) * 0x1p-25f; /* between denormals */
-        for (uint32_t d = 0; d < 3; d++) check_narrow(bits(half_way) + d - 1);
+        for (uint32_t d = 0; d < 3; d++) check_narrow(tn_test_bits(half_way) + d - 1);
     }
 }
 

@@ -105,13 +105,6 @@ TEST(like_pytorch)
 
 /* ---- long sequences, kernels, errors ---- */
 
-static int kernels_named(const char *text, const char *name)
-{
-    int n = 0;
-    for (; (text = strstr(text, name)); text += strlen(name)) n++;
-    return n;
-}
-
 /* Each step of an LSTM, or a GRU, is a product and one kernel in each direction; the weight's gradient is one
  * product of all steps. */
 TEST(few_kernels)
@@ -127,12 +120,12 @@ TEST(few_kernels)
         expect_fine(s, "recurrent");
         const char *text = tn_plan_text(s), *forward = lstm ? " lstm_24 " : " gru_24 ";
         /* going back, each kernel but the first is part of the product before it */
-        if (kernels_named(text, forward) != STEPS ||
-            kernels_named(text, lstm ? " lstm_bwd_24 " : " gru_bwd_24 ") != 1 ||
-            kernels_named(text, " matmul_24 ") != STEPS - 1)
+        if (count_text(text, forward) != STEPS ||
+            count_text(text, lstm ? " lstm_bwd_24 " : " gru_bwd_24 ") != 1 ||
+            count_text(text, " matmul_24 ") != STEPS - 1)
             fail_msg("not one kernel a step each way:\n%s", text);
         /* one for the inputs, one a step each way, three gradients: W_hh, W_ih, and h's of the first step */
-        if (kernels_named(text, " matmul ") > 1 + 2 * STEPS + 3) fail_msg("too many products:\n%s", text);
+        if (count_text(text, " matmul ") > 1 + 2 * STEPS + 3) fail_msg("too many products:\n%s", text);
         tn_close(s);
     }
 }

@@ -63,19 +63,12 @@ static tn_tensor *node(tn_op op, tn_dtype dtype, int ndim, const int64_t *shape,
     return t;
 }
 
-static int64_t numel(const tn_tensor *t)
-{
-    int64_t n = 1;
-    for (int i = 0; i < t->ndim; i++) n *= t->shape[i];
-    return n;
-}
-
 static tn_tensor *leaf(tn_dtype dtype, int ndim, const int64_t *shape, const double *v)
 {
     tn_tensor *t = node(TN_OP_leaf, dtype, ndim, shape, NULL, NULL, NULL);
-    t->buf = tn_storage_new(&F->graph, (size_t)numel(t) * sizeof(double));
+    t->buf = tn_storage_new(&F->graph, (size_t)tn_node_numel(t) * sizeof(double));
     assert_non_null(t->buf);
-    tn_convert(t->buf->data, tn_stored_dtype(&F->graph, dtype), v, TN_F64, (size_t)numel(t));
+    tn_convert(t->buf->data, tn_stored_dtype(&F->graph, dtype), v, TN_F64, (size_t)tn_node_numel(t));
     return t;
 }
 
@@ -87,7 +80,7 @@ static void expect_near(tn_tensor *t, const double *want, double tolerance)
     tn_errbuf err = {""};
     int rc = tn_ref_run(t, &err);
     if (rc != TN_OK) fail_msg("%s: %s", tn_op_get((tn_op)t->op)->name, err.text);
-    for (int64_t i = 0; i < numel(t); i++) {
+    for (int64_t i = 0; i < tn_node_numel(t); i++) {
         double got = tn_load_f64(tn_node_data(t), tn_stored_dtype(&F->graph, (tn_dtype)t->dtype), (size_t)i);
         if (isnan(want[i]) ? !isnan(got) : !(got == want[i] || fabs(got - want[i]) <= tolerance))
             fail_msg("%s[%d]: %.17g, expected %.17g", tn_op_get((tn_op)t->op)->name, (int)i, got, want[i]);

@@ -16,13 +16,6 @@ static tn_tensor *numbers(tn_session *s, const char *name, int n)
     return tn_buffer(s, name, tn_from(s, v, TN_F32, TN_SHAPE(n)));
 }
 
-static int named(const seen *v, const char *begins)
-{
-    int n = 0;
-    for (int i = 0; i < v->plan->n_step; i++) n += !strncmp(v->plan->step[i].name, begins, strlen(begins));
-    return n;
-}
-
 /* Labels are looked through first where running statistics would be assigned before the loss reads them;
  * where every assignment is made of gradients of that loss, they are not. */
 TEST(labels_are_checked_where_something_is_assigned_before)
@@ -43,9 +36,9 @@ TEST(labels_are_checked_where_something_is_assigned_before)
             tn_backward(tn_cross_entropy(tn_matmul(x, w), tn_from(s, label, TN_I32, TN_SHAPE(8))));
             tn_optim_step(o);
             seen v = look(s);
-            if (named(&v, "check_") != norm) print_plan(&v);
-            assert_int_equal(named(&v, "check_"), norm);
-            assert_int_equal(named(&v, "check_labels"), norm);
+            if (steps_named(&v, "check_") != norm) print_plan(&v);
+            assert_int_equal(steps_named(&v, "check_"), norm);
+            assert_int_equal(steps_named(&v, "check_labels"), norm);
             if (norm) assert_true(!strncmp(v.plan->step[0].name, "check_labels", 12));
             forget(&v);
             assert_int_equal(tn_step_end(s), TN_OK);
@@ -64,13 +57,13 @@ TEST_ON(what_is_known_is_not_checked, open_cpu())
     tn_tensor *window = tn_narrow(cache, 0, 2, 3), *best = tn_argmax(other, 0, true);
     tn_add(tn_sum(window, TN_ALL, false), tn_index_select(other, 0, best));
     seen v = look(s);
-    assert_int_equal(named(&v, "check_"), 0);
+    assert_int_equal(steps_named(&v, "check_"), 0);
     forget(&v);
     int64_t at[3] = {1, 2, 3};
     tn_tensor *index = tn_from(s, at, TN_I64, TN_SHAPE(3));
     tn_add(tn_index_select(cache, 0, index), tn_index_select(other, 0, index));
     v = look(s);
-    assert_int_equal(named(&v, "check_index"), 1);
+    assert_int_equal(steps_named(&v, "check_index"), 1);
     forget(&v);
     assert_int_equal(tn_step_end(s), TN_OK);
 }
@@ -85,7 +78,7 @@ TEST_ON(a_computed_index_and_an_assignment_are_apart, open_cpu())
         tn_tensor *place = tn_cast(tn_add_scalar(tn_cumsum(b, 0), bad ? 9.0 : -3.0), TN_I64);
         tn_assign(c, tn_index_select(c, 0, tn_maximum_scalar(place, 0)));
         seen p = look(s);
-        assert_int_equal(named(&p, "check_"), 0);
+        assert_int_equal(steps_named(&p, "check_"), 0);
         assert_true(p.kernels >= 3);
         forget(&p);
         assert_int_equal(tn_step_end(s), bad ? TN_E_INDEX : TN_OK);
@@ -108,7 +101,7 @@ TEST_ON(an_index_that_stands_in_another_tensor_is_checked, open_cpu())
         tn_assign(b, tn_mul_scalar(b, 2.0));
         tn_tensor *sum = tn_sum(tn_index_select(b, 0, half), TN_ALL, false);
         seen p = look(s);
-        assert_int_equal(named(&p, "check_index"), 1);
+        assert_int_equal(steps_named(&p, "check_index"), 1);
         forget(&p);
         if (!bad) {
             assert_int_equal(tn_read(joined, TN_I64, both, sizeof both), TN_OK);

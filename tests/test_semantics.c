@@ -142,31 +142,24 @@ TEST(a_gradient_is_written_into_its_segment)
     }
 }
 
-static size_t bytes_now(tn_session *s)
-{
-    tn_stats t = {.size = sizeof t};
-    assert_int_equal(tn_get_stats(s, &t), 0);
-    return t.bytes_now;
-}
-
 TEST(what_only_infers_has_no_memory_for_gradients)
 {
     enum { N = 1 << 18, EACH = N * 4, ELSE = EACH / 4 };
     ON_EACH_WAY(s) {
         const bool counts = Ways[way_].device != TN_REF; /* what parameters take */
-        const size_t before = bytes_now(s);
+        const size_t before = stats_of(s).bytes_now;
         tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(N)));
         tn_step_begin(s);
         tn_no_grad_begin(s);
         assert_float_equal(tn_item(tn_sum(w, TN_ALL, 0)), N, 0);
         tn_no_grad_end(s);
         tn_step_end(s);
-        if (counts) assert_in_range(bytes_now(s) - before, EACH, EACH + ELSE);
+        if (counts) assert_in_range(stats_of(s).bytes_now - before, EACH, EACH + ELSE);
         tn_step_begin(s);
         assert_int_equal(tn_backward(tn_sum(tn_mul(w, w), TN_ALL, 0)), 0);
         assert_float_equal(tn_item(tn_sum(tn_gradient(w), TN_ALL, 0)), 2 * N, 0);
         tn_step_end(s);
-        if (counts) assert_in_range(bytes_now(s) - before, 2 * EACH, SIZE_MAX);
+        if (counts) assert_in_range(stats_of(s).bytes_now - before, 2 * EACH, SIZE_MAX);
         tn_tensor *later = tn_param(s, "later", tn_ones(s, TN_F32, TN_SHAPE(N))), *grads;
         tn_step_begin(s);
         assert_int_equal(tn_backward(tn_sum(later, TN_ALL, 0)), 0);
@@ -230,16 +223,15 @@ TEST(where_operands_lie_is_part_of_a_plan_that_assigns)
     float *v = malloc((size_t)n * sizeof *v);
     assert_non_null(v);
     for (int round = 0; round < 2; round++) {
-        tn_stats before = {.size = sizeof before}, after = {.size = sizeof after};
         assert_int_equal(tn_assign(w, tn_full(s, 3, TN_F32, TN_SHAPE(1))), 0);
         tn_step_begin(s);
-        before = stats_of(s);
+        const tn_stats before = stats_of(s);
         tn_no_grad_begin(s); /* else the old value of w is kept for a backward, in memory of its own */
         tn_op_begin(s, "scale");
         assert_int_equal(tn_assign(all, tn_mul(x, round ? w : elsewhere)), 0);
         assert_int_equal(tn_op_end(s), 0);
         tn_no_grad_end(s);
-        after = stats_of(s);
+        const tn_stats after = stats_of(s);
         assert_int_equal(after.plans - before.plans, 1); /* a plan of its own */
         assert_int_equal(tn_read(all, TN_F32, v, (size_t)n * sizeof *v), 0);
         for (int64_t i = 0; i < n; i++) assert_true(v[i] == 3.0f * (float)i);
