@@ -295,6 +295,18 @@ GRAPH(read_later)
     return 2;
 }
 
+GRAPH(beside_a_product)
+{
+    tn_tensor *x = running_sum(in[0]), *y = tn_mk_matmul(in[0], in[0], NULL);
+    return between_sums(root, tn_mk2(TN_OP_mul, y, tn_mk1(TN_OP_tanh, x)));
+}
+
+GRAPH(of_its_own_product)
+{
+    tn_tensor *x = running_sum(in[0]), *y = tn_mk_matmul(x, in[0], NULL);
+    return between_sums(root, tn_mk2(TN_OP_mul, y, tn_mk1(TN_OP_tanh, x)));
+}
+
 /* Of a running sum, a kernel and a running sum of that, the second value lies over the first where that is
  * not read elsewhere, and the numbers are right in any case. */
 TEST(results_take_the_place_of_operands)
@@ -302,8 +314,10 @@ TEST(results_take_the_place_of_operands)
     static const struct {
         int (*build)(tn_graph *g, tn_tensor *const *in, tn_tensor **root);
         bool shared;
-    } cases[] = {{same_points, true}, {same_points_of_rows, true}, {crosswise, false}, {another_row, false},
-                 {shifted, false},    {read_later, false}};
+    } cases[] = {{same_points, true},      {same_points_of_rows, true},
+                 {crosswise, false},       {another_row, false},
+                 {shifted, false},         {read_later, false},
+                 {beside_a_product, true}, {of_its_own_product, false}};
     tn_session *s = rig_open(TN_CPU);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         rig_case c = {1, {{TN_F32, 2, {96, 96}, -1, 1}}, cases[k].build, 0, 1e-5};

@@ -84,6 +84,22 @@ static bool kept_beside(const fu_ctx *c, int a, int b)
     return n->root;
 }
 
+/* Returns true where the product of group a, which makes less than it reads, would wait in group b for what is
+ * made after it: with a part of a gradient, of a weight that is used twice, for the other part. */
+static bool keeps_waiting(const fu_ctx *c, int a, int b)
+{
+    const int product = c->group[a].member[0];
+    const fu_group *g = &c->group[b];
+    const tn_tensor *t = c->node[product].t;
+    bool later = false;
+    for (int i = 0; i < g->n; i++)
+        for (int k = 0; k < c->node[g->member[i]].t->n_in; k++) {
+            const int p = fu_node_of(c, fu_value_of(c, c->node[g->member[i]].t->in[k]));
+            later = later || (p > product && !fu_has(g, p));
+        }
+    return later && fu_bytes(t) < fu_bytes(t->in[0]) + fu_bytes(t->in[1]);
+}
+
 /* The nodes of both groups in id order; what both compute, once. */
 static int unite(const fu_group *a, const fu_group *b, int *out)
 {
@@ -123,7 +139,8 @@ static tn_cut_reason merge(fu_ctx *c, int a, int b, bool last)
     tn_cut_reason why = fu_try(c, &both);
     if (why) return why;
     if (reduces_joined(c, c->prog, n, all)) return TN_CUT_JOINED;
-    if (tile && ga->n == 1 && is_product(c, ga) && !fu_tile_pays(c, ga->member[0], kept_beside(c, a, b)))
+    if (tile && ga->n == 1 && is_product(c, ga) &&
+        (keeps_waiting(c, a, b) || !fu_tile_pays(c, ga->member[0], kept_beside(c, a, b))))
         return TN_CUT_LIBRARY;
     int *member = tn_arena_alloc(&c->arena, (size_t)n * sizeof *member);
     if (!member) return TN_CUT_SIZE; /* smaller groups are always right */

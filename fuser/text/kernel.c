@@ -233,6 +233,8 @@ static bool can_replace(const fu_em *e, fu_prog *const *last, int slot, const fu
 {
     const fu_prog *p = e->p;
     bool full = fu_store_full(p, s);
+    for (int i = 0; i < 2 && e->s->kind == TN_STEP_GEMM; i++)
+        if (e->s->buf[i] == slot) return false; /* other parts of the product are yet to be summed */
     /* each point is written once: by an item that alone reads it */
     if (s->mask >= 0 || (s->dom | (full ? 0 : p->red)) != fu_all_atoms(p) ||
         (!full && (p->form != FU_ROW || p->split)))
@@ -247,8 +249,7 @@ static bool can_replace(const fu_em *e, fu_prog *const *last, int slot, const fu
     return true;
 }
 
-/* Lists what may be written over: pairs of an operand and a result (tn_step.over). */
-static int note_over(fu_em *e, fu_prog *const *last)
+int fu_note_over(fu_em *e, fu_prog *const *last)
 {
     const fu_prog *p = e->p;
     tn_step *s = e->s;
@@ -306,7 +307,7 @@ static int emit_kernel(fu_ctx *c, const fu_group *g, fu_prog *p, fu_prog *const 
         if (at < 0) return at;
     }
     e->s->n_out = e->n_pointer - n_in;
-    int status = note_over(e, last);
+    int status = fu_note_over(e, last);
     if (status) return status;
     e->s->grid.n = p->items;
     e->s->grid.chunk = p->chunk;

@@ -43,6 +43,11 @@ void fu_put_operands(fu_em *e, int n_in, const int *scratch);
 void fu_describe(fu_em *e, const fu_group *g);
 void fu_count_traffic(fu_em *e); /* adds what the function e->p moves and computes to the step */
 
+/* ---- kernel.c ---- */
+/* Lists what may be written over, pairs of an operand and a result (tn_step.over). `last`: the programs of the
+ * kernel's finish, NULL where there is none. */
+int fu_note_over(fu_em *e, fu_prog *const *last);
+
 /* ---- loop.c ---- */
 /* The vector loop's statements: accumulation into lane `acc`, values kept for later phases, stores. */
 void fu_write_body(fu_em *e, int phase, const fu_lane *lane, const char *acc);

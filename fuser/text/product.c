@@ -78,6 +78,8 @@ static int emit(fu_em *e, const fu_group *g, int node)
         if (at < 0) return at;
     }
     s->n_out = e->n_pointer - n_in;
+    fu_prog *last[2] = {NULL, NULL};
+    if ((status = fu_note_over(e, last))) return status;
     fu_count_gemm(s, t);
     write_function(e, g, t->dtype, n_in);
     return fu_finish_kernel(c, s, &e->head);

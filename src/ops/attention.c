@@ -165,14 +165,20 @@ static bool attention_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     return true;
 }
 
-/* Its operands are ready: broadcast, and of one dtype. Where q is a slice of a projection, with its heads
- * side by side in a row, so is the result: what puts the heads together is a view then. */
+/* Returns true where each row of x has its heads side by side. */
+static bool by_rows(const tn_tensor *x)
+{
+    return x->ndim == 4 && x->shape[1] > 1 && x->stride[1] > 0 && x->stride[1] < x->stride[2];
+}
+
+/* Its operands are ready: broadcast, and of one dtype. Where q or v is a slice of a projection, with its
+ * heads side by side in a row, so is the result: what puts the heads together is a view then. */
 static tn_tensor *node(tn_attention *a)
 {
     uint32_t first = a->q->graph->n_nodes;
     const tn_tensor *q = a->q;
     a->fine = a->mask && a->mask->dtype != TN_BOOL && q->graph->device->shares_host_memory;
-    a->rows = q->ndim == 4 && q->shape[1] > 1 && q->shape[2] > 1 && q->stride[1] < q->stride[2];
+    a->rows = q->ndim == 4 && q->shape[2] > 1 && (by_rows(q) || by_rows(a->v));
     tn_tensor *out = tn_mk_attention(TN_OP_attention, a);
     if (!out || !(out->flags & TN_F_REQUIRES_GRAD)) return a->rows ? tn_mk_swap(out, 1, 2) : out;
     tn_tensor *lse = tn_mk_attention(TN_OP_attention_lse, a);
