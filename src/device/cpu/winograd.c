@@ -9,8 +9,8 @@
  *
  * Tiles are taken in blocks small enough that what is between the transforms stays in a core's own cache: the
  * inputs of a block, spread; its products; its results, gathered. Blocks depend on shapes alone, and the
- * weight gradient has a fixed number of partial sums, added in order: the bits do not depend on the thread
- * count. Read first: tn_winograd_conv2d, then run_tiles. */
+ * weight gradient has a fixed number of partial sums, added in order, which have the memory of as many as there
+ * are threads: the bits do not depend on the thread count. Read first: tn_winograd_conv2d, then run_tiles. */
 #include "winograd.h"
 
 #include <math.h>
@@ -34,6 +34,7 @@ enum {
     FILTER_CHANNELS = 64, /* turned at a time */
     APART = 16,           /* keeps the positions of a tile out of each other's cache sets */
     SUM_CHUNK = 1 << 10,
+    ADD_CHUNK = 1 << 13,
 };
 
 typedef struct conv {
@@ -56,9 +57,10 @@ typedef struct conv {
     const void *zeros;                 /* channels outside of the image */
     float *filters;                    /* [position][panel of to_c][from_c][nr] */
     int64_t filter;                    /* floats of one position */
-    float *partials;                   /* weight gradient: [part][position][oc][c] */
+    float *partials; /* weight gradient: the sum, and those of a round's parts: [][position][oc][c] */
     int64_t part_blocks, parts, splits;
-    tn_slots slots; /* a block's memory */
+    int64_t part, more; /* of a round the first part, and how many partial sums are to be added to the sum */
+    tn_slots slots;     /* a block's memory */
 } conv;
 
 /* ---- forward and data gradient ---- */
@@ -190,17 +192,19 @@ static void run_tiles(void *arg, int64_t begin, int64_t end)
 
 /* ---- weight gradient: from x, with gy in the place of results ---- */
 
-/* Unit u is the results' channels of one split, over the blocks of one part. */
+/* Unit u is the results' channels of one split, over the blocks of one part of the round. */
 static void run_parts(void *arg, int64_t begin, int64_t end)
 {
     conv *v = arg;
     const tn_gemm_kernel *kn = v->product;
     const int mine = tn_take_slot(&v->slots);
-    const int64_t sums = v->positions * v->to_c * v->from_c, channels = v->to_c / v->splits;
+    const int64_t channels = v->to_c / v->splits;
     const int64_t step = v->block * channels + APART;
     float *spread = tn_slot(&v->slots, mine), *outer = spread + v->spread + kn->nr;
     for (int64_t u = begin; u < end; u++) {
-        const int64_t part = u / v->splits, o0 = u % v->splits * channels;
+        const int64_t part = v->part + u / v->splits, o0 = u % v->splits * channels;
+        const int64_t at = u / v->splits + (v->part > 0); /* the very first is the sum itself */
+        float *sums = v->partials + at * v->positions * v->to_c * v->from_c;
         const int64_t last = tn_min64(v->blocks, (part + 1) * v->part_blocks);
         for (int64_t b = part * v->part_blocks; b < last; b++) {
             const int64_t first = b * v->block, n = tn_min64(v->block, v->tiles - first);
@@ -227,7 +231,7 @@ static void run_parts(void *arg, int64_t begin, int64_t end)
                                    .ldc = v->from_c,
                                    .accumulate = b > part * v->part_blocks};
                 g.a = outer + p * step;
-                g.c = v->partials + part * sums + (p * v->to_c + o0) * v->from_c;
+                g.c = sums + (p * v->to_c + o0) * v->from_c;
                 kn->block(&g);
             }
         }
@@ -235,19 +239,21 @@ static void run_parts(void *arg, int64_t begin, int64_t end)
     tn_give_slot(&v->slots, mine);
 }
 
-/* Adds the partial sums of the filters of results [begin, end), in order, and gathers their taps. */
+/* Adds the round's partial sums [begin, end) to the sum, in the order of their parts. */
+static void run_add(void *arg, int64_t begin, int64_t end)
+{
+    const conv *v = arg;
+    const int64_t sums = v->positions * v->to_c * v->from_c;
+    for (int64_t q = 1; q <= v->more; q++)
+        v->transform->add(v->partials + begin, v->partials + q * sums + begin, end - begin);
+}
+
+/* Gathers the taps of the filters of results [begin, end). */
 static void run_gather(void *arg, int64_t begin, int64_t end)
 {
     const conv *v = arg;
     const int64_t position = v->to_c * v->from_c;
     for (int64_t o = begin; o < end; o++) {
-        for (int p = 0; p < v->positions; p++) {
-            float *sum = v->partials + p * position + o * v->from_c;
-            for (int64_t q = 1; q < v->parts; q++) {
-                const float *more = sum + q * v->positions * position;
-                v->transform->add(sum, more, v->from_c);
-            }
-        }
         void *tap[9];
         for (int t = 0; t < 9; t++) tap[t] = (char *)v->c->out + (o * 9 + t) * v->from_c * v->es;
         v->transform->filter_gradient(v->partials + o * v->from_c, position, v->from_c, tap);
@@ -331,6 +337,19 @@ static void lay_out(conv *v)
     v->spread = tn_ceil_div(v->positions, together) * apart;
 }
 
+/* As many parts at a time as there are threads: what partial sums take stays in the caches that are near. */
+static void run_rounds(conv *v, struct tn_pool *pool)
+{
+    const int64_t threads = tn_pool_threads(pool), all = v->positions * v->to_c * v->from_c;
+    for (v->part = 0; v->part < v->parts; v->part += threads) {
+        const int64_t n = tn_min64(threads, v->parts - v->part);
+        v->more = n - (v->part == 0);
+        tn_pool_run(pool, run_parts, v, n * v->splits, 1);
+        if (v->more) tn_pool_run(pool, run_add, v, all, ADD_CHUNK);
+    }
+    tn_pool_run(pool, run_gather, v, v->to_c, tn_max64(1, SUM_CHUNK / v->from_c));
+}
+
 /* Many channels are split, as their inputs cost little to spread once more; else runs of blocks are summed
  * apart. */
 static void cut_weights(conv *v)
@@ -355,19 +374,19 @@ int tn_winograd_conv2d(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_de
                   floats = tn_max64(slot, v.positions * nr * FILTER_CHANNELS);
     v.filter = tn_ceil_div(v.to_c, nr) * nr * v.from_c;
     if (weights) cut_weights(&v);
-    const int64_t kept = v.positions * (weights ? v.parts * c->c * c->oc : v.filter);
-    float *sums = tn_cpu_scratch(lib, TN_SCRATCH_SUM, (size_t)kept * sizeof(float));
+    const int64_t sums = tn_min64(v.parts, tn_pool_threads(pool) + 1),
+                  kept = v.positions * (weights ? sums * c->c * c->oc : v.filter);
+    float *scratch = tn_cpu_scratch(lib, TN_SCRATCH_SUM, (size_t)kept * sizeof(float));
     if (!tn_open_slots(&v.slots, lib, TN_SCRATCH_PACK, tn_pool_threads(pool), floats * (int64_t)sizeof(float),
                        most * (int64_t)sizeof(float)) ||
-        !sums)
+        !scratch)
         return tn_err(err, TN_E_NOMEM, "conv2d: no memory for its tiles");
     float *zeros = tn_slot(&v.slots, v.slots.n);
     memset(zeros, 0, (size_t)most * sizeof(float));
     v.zeros = zeros;
-    v.filters = v.partials = sums;
+    v.filters = v.partials = scratch;
     if (weights) {
-        tn_pool_run(pool, run_parts, &v, v.parts * v.splits, 1);
-        tn_pool_run(pool, run_gather, &v, v.to_c, tn_max64(1, SUM_CHUNK / v.from_c));
+        run_rounds(&v, pool);
     } else {
         tn_pool_run(pool, run_filters, &v, tn_ceil_div(v.to_c, nr), 1);
         tn_pool_run(pool, run_tiles, &v, v.blocks, 1);
