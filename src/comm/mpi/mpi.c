@@ -36,15 +36,15 @@ void tn_mpi_silent(char *why, const int *silent, int ranks, double timeout)
 #define ADD(type)                                                                                            \
     static void add_##type(type *out, type *copy, const void *const *piece, size_t n, int ranks)             \
     {                                                                                                        \
-        enum { MOST = 512 };                                                                                 \
-        const type *one = piece[0], *two = piece[1], by = 1 / (type)ranks;                                   \
+        enum { MOST = 1024 };                                                                                \
+        const type *one = piece[0], *two = piece[1], by = 1 / (type)ranks, half = ranks == 2 ? by : 1;       \
         type sum[MOST];                                                                                      \
         for (size_t at = 0, k; at < n; at += k) {                                                            \
             k = n - at < MOST ? n - at : MOST;                                                               \
-            for (size_t i = 0; i < k; i++) sum[i] = one[at + i] + two[at + i];                               \
+            for (size_t i = 0; i < k; i++) sum[i] = (one[at + i] + two[at + i]) * half;                      \
             for (int r = 2; r < ranks; r++)                                                                  \
                 for (size_t i = 0; i < k; i++) sum[i] += ((const type *)piece[r])[at + i];                   \
-            for (size_t i = 0; i < k; i++)                                                                   \
+            for (size_t i = 0; i < k && ranks > 2; i++)                                                      \
                 sum[i] = ranks & (ranks - 1) ? sum[i] / (type)ranks : sum[i] * by;                           \
             memcpy(out + at, sum, k * sizeof *sum);                                                          \
             if (copy) memcpy(copy + at, sum, k * sizeof *sum);                                               \
