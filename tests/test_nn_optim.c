@@ -278,6 +278,43 @@ TEST(rows_grow)
     }
 }
 
+static void expect_near(double got, double want) { assert_true(fabs(got - want) <= 1e-6 * fabs(want)); }
+
+/* A weight is looked into while optimizers of interleaved parameters update, and the row of one of them grows:
+ * what is in memory is copied and read as it stands, and the step stays one run, behind which a loss and what it
+ * is made of can be had. */
+TEST(updates_run_nothing)
+{
+    enum { N = 64, GROWS = 2 };
+    ON_EACH_WAY(s) {
+        tn_tensor *a = param(s, "a", TN_F32, N, 1), *b = param(s, "b", TN_F32, N, 1),
+                  *c = param(s, "c", TN_F32, N, 1), *d = param(s, "d", TN_F32, N, 1);
+        tn_optim *o1 = tn_sgd(s, TN_PARAMS(b), .lr = 0.5, .momentum = 0.5),
+                 *o2 = tn_sgd(s, TN_PARAMS(a, c, d), .lr = 0.5, .momentum = 0.5);
+        double w[3] = {1, 1, 1}, v[3] = {0};
+        for (int i = 0; i <= GROWS; i++) {
+            tn_step_begin(s);
+            tn_tensor *held = tn_slice(c, 0, N - 1, N, 1), *square = tn_square(c),
+                      *loss = tn_sum(tn_add(tn_mul(a, b), square), TN_ALL, false);
+            tn_backward(i == GROWS ? tn_add(loss, tn_sum(d, TN_ALL, false)) : loss);
+            const uint64_t runs = stats_of(s).runs;
+            tn_optim_step(o1);
+            tn_optim_step(o2);
+            if (is_fused(way_)) assert_true(stats_of(s).runs == runs);
+            tn_tensor *more = tn_add(loss, tn_select(square, 0, 0)), *was = tn_add_scalar(held, 1);
+            expect_near(tn_item(more), N * (w[0] * w[1] + w[2] * w[2]) + w[2] * w[2]);
+            expect_near(first_of(was), w[2] + 1);
+            tn_step_end(s);
+            expect_fine(s, Ways[way_].name);
+            const double g[3] = {w[1], w[0], 2 * w[2]};
+            for (int k = 0; k < 3; k++) w[k] -= 0.5 * (v[k] = 0.5 * v[k] + g[k]);
+            tn_tensor *const p[] = {a, b, c};
+            for (int k = 0; k < 3; k++) expect_near(first_of(p[k]), w[k]);
+        }
+        expect_near(first_of(d), 0.5);
+    }
+}
+
 /* Memory of a step does not grow; a frozen part costs none. */
 TEST(frozen_costs_nothing)
 {

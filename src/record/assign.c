@@ -89,7 +89,7 @@ static bool is_to_settle(tn_tensor *v, void *arg)
     const tn_tensor *p = a->of ? a->of : v;
     if (v->flags & TN_F_LOST) return false;
     a->found =
-        a->found || (looks_into(v, p) && still_wanted(&a->s->graph, v) && tn_is_awaited(a->s, p, UINT32_MAX));
+        a->found || (looks_into(v, p) && still_wanted(&a->s->graph, v) && tn_is_awaited(a->s, v, UINT32_MAX));
     return true;
 }
 

@@ -198,8 +198,15 @@ static tn_tensor *fuzz_other(fuzz_calls *c, int which, tn_tensor *x)
         return tn_cross_entropy(x, y, .ignore_index = fuzz_number(c), .use_ignore_index = fuzz_byte(c) & 1,
                                 .reduction = (tn_reduction)(fuzz_byte(c) % 4),
                                 .label_smoothing = fuzz_real(c));
-    case 15:
-        return tn_scaled_dot_product_attention(x, y, z, .causal = fuzz_byte(c) & 1, .scale = fuzz_real(c));
+    case 15: {
+        tn_tensor *made =
+            tn_scaled_dot_product_attention(x, y, z, .causal = fuzz_byte(c) & 1, .scale = fuzz_real(c));
+        double scores =
+            made ? (double)tn_dim(y, -2) : 0; /* made on the way, and many where heads are empty */
+        for (int i = 0; scores > 0 && i < tn_ndim(x) - 1; i++) scores *= (double)tn_dim(x, i);
+        c->large |= scores > FUZZ_LARGE;
+        return made;
+    }
     case 16: return tn_batch_norm(x, y, z, NULL, NULL, .eps = fuzz_real(c));
     case 17: return tn_exp(x);
     default: return tn_contiguous(x);
