@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-void tn_nn_dataset_drop(void *p)
+static void drop(void *p)
 {
     tn_dataset *d = p;
     for (int i = 0; i < d->arrays; i++) {
@@ -20,10 +20,10 @@ void tn_nn_dataset_drop(void *p)
 
 tn_dataset *tn_nn_dataset_new(tn_session *s, tn_dataset *made, const nn_why *why, const char *op)
 {
-    tn_dataset *d = why->status ? tn_nn_fail(s, why->status, op, "%s", why->text)
-                                : tn_nn_own(s, sizeof(*d), tn_nn_dataset_drop, op);
+    tn_dataset *d =
+        why->status ? tn_nn_fail(s, why->status, op, "%s", why->text) : tn_nn_own(s, sizeof(*d), drop, op);
     if (!d) {
-        tn_nn_dataset_drop(made);
+        drop(made);
         return NULL;
     }
     *d = *made;

@@ -199,7 +199,6 @@ struct tn_dataset {
 /* A data set of what `made` says, which is its own from now on; after an error, that of `why` too, which is
  * reported, all of that is freed. */
 tn_dataset *tn_nn_dataset_new(tn_session *s, tn_dataset *made, const nn_why *why, const char *op);
-void tn_nn_dataset_drop(void *made); /* what one that has not become a data set has */
 /* Sets what follows from dtype, ndim and shape of the next array; false where elements of n items cannot be
  * counted. */
 bool tn_nn_dataset_array(tn_dataset *d, tn_dtype dtype, nn_raw raw, int ndim, const int64_t *shape);

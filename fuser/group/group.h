@@ -25,8 +25,6 @@ void fu_join_difference(fu_ctx *c, int node);
 /* Returns true where a third group stands between a and b: it needs one of them, and the other needs it. */
 bool fu_between(fu_ctx *c, int a, int b);
 void fu_merge_ranks(fu_ctx *c, int a, int b); /* b is about to become part of a; none is between */
-/* Gives each group a rank above what it needs (ctx->ranked). False: no memory, or groups need each other. */
-bool fu_rank(fu_ctx *c);
 /* Sets `first` of the lookups. 0 or TN_E_NOMEM. */
 int fu_find_first(fu_ctx *c);
 void fu_unrank(fu_ctx *c); /* groups have changed in other ways than by becoming one */

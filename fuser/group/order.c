@@ -56,7 +56,8 @@ static bool rank_group(fu_ctx *c, int g, walk *stack)
     return true;
 }
 
-bool fu_rank(fu_ctx *c)
+/* Gives each group a rank above what it needs (ctx->ranked). False: no memory, or groups need each other. */
+static bool rank_all(fu_ctx *c)
 {
     if (c->n_rank) return true;
     walk *stack = tn_arena_alloc(&c->arena, (size_t)(c->n_group + 1) * sizeof *stack);
@@ -99,7 +100,7 @@ static bool needs(fu_ctx *c, int from, int low, int *marked)
 
 bool fu_between(fu_ctx *c, int a, int b)
 {
-    if (!fu_rank(c)) return true; /* no memory: smaller groups are always right */
+    if (!rank_all(c)) return true; /* no memory: smaller groups are always right */
     int marked;
     const int low = c->group[a].rank, high = c->group[b].rank;
     return low < high ? needs(c, b, low, &marked) : needs(c, a, high, &marked);
@@ -162,7 +163,7 @@ int fu_find_first(fu_ctx *c)
     bool *assigned = tn_arena_alloc(&c->arena, (size_t)c->n_group + 1); /* by it, or before it */
     bool *found = tn_arena_alloc(&c->arena, (size_t)c->n_lookup + 1);
     if (!assigned || !found) return TN_E_NOMEM;
-    const bool ranked = fu_rank(c);
+    const bool ranked = rank_all(c);
     for (int l = 0; l < c->n_lookup; l++) c->lookup[l].first = ranked;
     for (int r = 0; ranked && r < c->n_rank; r++) {
         const int g = c->ranked[r];

@@ -147,6 +147,14 @@ static int64_t rows_of_part(int64_t rows)
     return fair < few ? few : fair < MOST ? fair : MOST;
 }
 
+/* A cross reduction has a sum for each element of a row. */
+static bool is_wide(const fu_prog *p)
+{
+    for (int i = 0; i < p->n_value; i++)
+        if (p->value[i].cross && fu_cross_width(p, &p->value[i]) > 1) return true;
+    return false;
+}
+
 tn_cut_reason fu_cross_schedule(fu_prog *p)
 {
     enum { FEW = 64 };
@@ -173,7 +181,7 @@ tn_cut_reason fu_cross_schedule(fu_prog *p)
             if (!after[v->arg[k]] && !plain_operand(p, &p->value[v->arg[k]])) return TN_CUT_REDUCED_AXES;
     }
     /* sums for each element of a row, and single ones, are not finished by one loop */
-    const bool wide = fu_cross_wide(p), both = fu_can(p->c->target)->finishes > 1;
+    const bool wide = is_wide(p), both = fu_can(p->c->target)->finishes > 1;
     for (int i = 0; i < p->n_store;) {
         fu_store *s = &p->store[i];
         if (!after[s->value]) {
@@ -194,13 +202,6 @@ bool fu_is_partial(const fu_prog *p, int id)
 {
     const fu_value *v = &p->value[id];
     return v->kind == FU_REDUCE && (p->split || v->cross);
-}
-
-bool fu_cross_wide(const fu_prog *p)
-{
-    for (int i = 0; i < p->n_value; i++)
-        if (p->value[i].cross && fu_cross_width(p, &p->value[i]) > 1) return true;
-    return false;
 }
 
 /* Returns how many sums a cross reduction has: one for each element of a row, or one. */

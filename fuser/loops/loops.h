@@ -246,7 +246,6 @@ bool fu_wants_least(const fu_prog *p, int id); /* value id is such a largest one
 /* ---- cross.c ---- */
 bool fu_is_partial(const fu_prog *p, int id); /* a reduction whose parts go to scratch */
 int64_t fu_cross_width(const fu_prog *p, const fu_value *v);
-bool fu_cross_wide(const fu_prog *p); /* a cross reduction has a sum for each element of a row */
 
 /* ---- second_stage.c ---- */
 /* Builds the program that finishes a split program (fu_second_stage), or one with cross reductions

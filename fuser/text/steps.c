@@ -64,7 +64,8 @@ int fu_finish_kernel(fu_ctx *c, tn_step *s, tn_growing *t)
     return s->source.entry ? 0 : fu_fail(c, TN_E_NOMEM, "no memory for a plan");
 }
 
-const tn_call *fu_main_call(const fu_ctx *c, const fu_group *g, const tn_call *but)
+/* The call that most of the group's nodes come from, but for those of one call and its gradient. */
+static const tn_call *main_call(const fu_ctx *c, const fu_group *g, const tn_call *but)
 {
     const tn_call *best = NULL;
     int most = 0;
@@ -99,7 +100,7 @@ void fu_kernel_name(const fu_ctx *c, const fu_group *g, const fu_prog *p, char *
             snprintf(out, n, "copy_elements");
         return;
     }
-    const tn_call *best = fu_main_call(c, g, NULL);
+    const tn_call *best = main_call(c, g, NULL);
     char want[64], id[40];
     if (best)
         snprintf(want, sizeof want, "%.20s%s", best->of ? best->of->name : best->name,
@@ -115,7 +116,7 @@ void fu_kernel_name(const fu_ctx *c, const fu_group *g, const fu_prog *p, char *
 
 void fu_tile_name(const fu_ctx *c, const fu_group *g, int conv, int64_t columns, char *out, size_t n)
 {
-    const tn_call *best = fu_main_call(c, g, c->node[conv].t->call);
+    const tn_call *best = main_call(c, g, c->node[conv].t->call);
     char id[40] = "";
     if (best) fu_identifier(id, sizeof id, best->of ? best->of->name : best->name);
     snprintf(out, n, "%s%s%.20s%s_%lld", tn_op_get(c->node[conv].t->op)->name, best ? "_" : "", id,

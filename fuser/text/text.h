@@ -70,8 +70,6 @@ tn_step *fu_step_new(fu_ctx *c, tn_step_kind kind, const char *name);
 int fu_step_buf(fu_ctx *c, tn_step *s, int slot, int64_t offset); /* index in s->buf */
 int fu_step_dim(fu_ctx *c, tn_step *s, int64_t value);            /* index in s->dim */
 int fu_scratch_slot(fu_ctx *c, int64_t elems, tn_dtype dtype);
-/* The call that most of the group's nodes come from, but for those of one call and its gradient. */
-const tn_call *fu_main_call(const fu_ctx *c, const fu_group *g, const tn_call *but);
 void fu_kernel_name(const fu_ctx *c, const fu_group *g, const fu_prog *p, char *out, size_t n);
 /* conv2d_batch_norm_64: the convolution or product, and the call that most of the others come from. */
 void fu_tile_name(const fu_ctx *c, const fu_group *g, int conv, int64_t columns, char *out, size_t n);

@@ -1,4 +1,4 @@
-/* print.c - numbers as text and back in C's locale. Start with tn_c_locale_begin. */
+/* print.c - numbers as text and back in C's locale. Start with enter. */
 #include "print.h"
 
 #include <locale.h>
@@ -6,22 +6,22 @@
 
 /* C's own locale is there from the start in the C libraries that have newlocale: nothing is allocated, or
  * freed. */
-void *tn_c_locale_begin(void)
+static locale_t enter(void)
 {
     locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    return c ? (void *)uselocale(c) : NULL;
+    return c ? uselocale(c) : c;
 }
 
-void tn_c_locale_end(void *before)
+static void leave(locale_t before)
 {
-    if (before) uselocale((locale_t)before);
+    if (before) uselocale(before);
 }
 
 int tn_vsnprintf(char *out, size_t n, const char *fmt, va_list ap)
 {
-    void *before = tn_c_locale_begin();
+    locale_t before = enter();
     int k = vsnprintf(out, n, fmt, ap);
-    tn_c_locale_end(before);
+    leave(before);
     return k;
 }
 
@@ -38,17 +38,17 @@ int tn_fprintf(FILE *out, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    void *before = tn_c_locale_begin();
+    locale_t before = enter();
     int k = vfprintf(out, fmt, ap);
-    tn_c_locale_end(before);
+    leave(before);
     va_end(ap);
     return k;
 }
 
 double tn_strtod(const char *text, char **end)
 {
-    void *before = tn_c_locale_begin();
+    locale_t before = enter();
     double v = strtod(text, end);
-    tn_c_locale_end(before);
+    leave(before);
     return v;
 }

@@ -10,8 +10,3 @@
 
 /* As the function of <stdio.h> of that name. */
 int tn_fprintf(FILE *out, const char *fmt, ...) TN_FORMAT(2, 3);
-
-/* For a library that prints or reads numbers itself: the thread is in C's locale from begin on, until end is
- * given what begin returned. No function of the host may be called in between. */
-void *tn_c_locale_begin(void);
-void tn_c_locale_end(void *before);

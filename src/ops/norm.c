@@ -423,19 +423,13 @@ TN_AT(tn_tensor *, batch_norm, (x, weight, bias, running_mean, running_var, opti
 /* ---- dropout ---- */
 
 /* The mask is a function of seed and draw: nothing is kept for backward, it is drawn again. */
-tn_tensor *tn_dropout_of(tn_tensor *x, double p)
-{
-    tn_graph *g = x->graph;
-    tn_tensor *chance = tn_mk_typed(g, TN_OP_scalar, tn_number_f(p), TN_F32);
-    tn_tensor *keep = tn_mk_random(g, TN_OP_bernoulli, TN_BOOL, x->ndim, x->shape, chance);
-    return where(keep, mul(x, num(x, p < 1 ? 1 / (1 - p) : 0)), constant(x, 0));
-}
-
 TN_AT(tn_tensor *, dropout, (x, p), tn_tensor *x, double p)
 {
     tn_scope sc = tn_enter_as(TN_ATTR(tn_bits(p)), "dropout", file, line, 1, 0, &x);
     if (!sc.ok) return tn_leave(&sc, NULL);
     if (!(p >= 0 && p <= 1)) return tn_leave_error(&sc, TN_E_ARG, "p is %g, must be in [0, 1]", p);
     if (!sc.g->training || p == 0) return tn_leave(&sc, x);
-    return tn_leave(&sc, tn_dropout_of(x, p));
+    tn_tensor *chance = tn_mk_typed(sc.g, TN_OP_scalar, tn_number_f(p), TN_F32);
+    tn_tensor *keep = tn_mk_random(sc.g, TN_OP_bernoulli, TN_BOOL, x->ndim, x->shape, chance);
+    return tn_leave(&sc, where(keep, mul(x, num(x, p < 1 ? 1 / (1 - p) : 0)), constant(x, 0)));
 }

@@ -102,7 +102,6 @@ tn_tensor *tn_softmax_of(tn_tensor *x, int axis);         /* axis not negative *
 tn_tensor *tn_log_softmax_of(tn_tensor *x, int axis);     /* likewise */
 tn_tensor *tn_softmax_or_zero_of(tn_tensor *x, int axis); /* the same, but 0 where all of a row is -inf */
 bool tn_is_softmax(const tn_tensor *x, int axis);         /* x was made by it */
-tn_tensor *tn_dropout_of(tn_tensor *x, double p);
 /* x y, where x was made by softmax of scores: the attention that they are together. NULL: it is no such
  * product, or better made as it is written; nothing was recorded then, or an error is set. */
 tn_tensor *tn_attention_written(tn_tensor *x, tn_tensor *y);

@@ -1,5 +1,5 @@
 /* explain.c - the step in words: tn_plan_text, small and stable, and tn_explain, at length.
- * Start with tn_explain_text. */
+ * Start with put_text. */
 #include "view.h"
 
 #include "../../fuser/loops/conv_tile.h"
@@ -265,7 +265,7 @@ static void put_boundaries(const tn_view *v, tn_growing *t)
     if (rest.n) tn_put(t, "  %10.3f MB  %d values of less than 1 %% each\n", mb(rest.bytes), rest.n);
 }
 
-void tn_explain_text(tn_session *s, const tn_view *v, tn_growing *t)
+static void put_text(tn_session *s, const tn_view *v, tn_growing *t)
 {
     put_session(s, v, t);
     if (!v->log) {
@@ -310,7 +310,7 @@ TN_DEFINE(int, explain, s, (s, out), tn_session *s, FILE *out)
     if (!s) return TN_E_NULL;
     if (!out) return tn_fail(s, TN_E_NULL, "explain", "out is NULL");
     tn_growing t = {0};
-    int status = tell(s, &t, tn_explain_text);
+    int status = tell(s, &t, put_text);
     return tn_put_out(&t, status, out);
 }
 
@@ -319,7 +319,7 @@ int tn_report_text(tn_session *s, const char *path, tn_growing *t)
     const char *end = strrchr(path, '.');
     if (end && !strcmp(end, ".html")) return tell(s, t, tn_report_html);
     if (end && !strcmp(end, ".json")) return tell(s, t, tn_report_json);
-    if (end && !strcmp(end, ".txt")) return tell(s, t, tn_explain_text);
+    if (end && !strcmp(end, ".txt")) return tell(s, t, put_text);
     if (end && !strcmp(end, ".plan")) return tell(s, t, put_plan);
     return TN_E_ARG;
 }

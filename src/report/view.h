@@ -111,7 +111,6 @@ const char *tn_way_name(tn_way w);
 /* ---- writers ---- */
 /* Writes the text of a report in the format that the path's ending names. TN_E_ARG: another ending. */
 int tn_report_text(tn_session *s, const char *path, tn_growing *t);
-void tn_explain_text(tn_session *s, const tn_view *v, tn_growing *t);
 void tn_report_html(tn_session *s, const tn_view *v, tn_growing *t);
 /* What ranks send each other: nothing where there is one, and no network is given. */
 void tn_ranks_text(tn_session *s, const tn_view *v, tn_growing *t);

@@ -324,7 +324,7 @@ static void run_bands(void *arg, int64_t begin, int64_t end)
 }
 
 /* Returns whether each window is the pixel at the same place. */
-bool tn_conv2d_is_product(const tn_conv2d_desc *c)
+static bool is_product(const tn_conv2d_desc *c)
 {
     return c->kh * c->kw == 1 && c->stride[0] == 1 && c->stride[1] == 1 && c->groups == 1 &&
            !(c->pad[0] | c->pad[1] | c->pad[2] | c->pad[3]);
@@ -335,8 +335,8 @@ bool tn_conv2d_is_product(const tn_conv2d_desc *c)
 static bool is_product_of_pairs(const tn_cpu_lib *lib, const tn_conv2d_desc *c)
 {
     enum { RESULTS = 1 << 13, PIXELS = 1 << 18 };
-    return c->dtype == TN_BF16 && lib->impl != TN_CPU_PLAIN && tn_conv2d_is_product(c) &&
-           c->oc * c->c >= RESULTS && c->n * c->oh * c->ow <= PIXELS && tn_gemm_kernel_for(TN_BF16);
+    return c->dtype == TN_BF16 && lib->impl != TN_CPU_PLAIN && is_product(c) && c->oc * c->c >= RESULTS &&
+           c->n * c->oh * c->ow <= PIXELS && tn_gemm_kernel_for(TN_BF16);
 }
 
 static int product_of_pixels(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_errbuf *err)
@@ -380,7 +380,7 @@ int tn_conv2d_plain(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc 
     if (c->pass == TN_CONV_WEIGHT_GRAD)
         return is_product_of_pairs(lib, c) ? product_of_pixels(lib, pool, c, err)
                                            : tn_conv2d_weights(lib, pool, c, err);
-    if (tn_conv2d_is_product(c)) return product(lib, pool, c, err);
+    if (is_product(c)) return product(lib, pool, c, err);
     job v;
     tn_windows *w = &v.w;
     tn_windows_of(w, c, lib->impl != TN_CPU_PLAIN);

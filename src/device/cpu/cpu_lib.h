@@ -81,7 +81,6 @@ bool tn_cpu_trim_scratch(tn_cpu_lib *lib); /* whether it gave anything back */
 /* Both are given requests that cpu_lib.c has checked and normalised: every extent at least 1, one stride of
  * each matrix 1. */
 int tn_gemm_plain(tn_cpu_lib *lib, struct tn_pool *pool, const tn_gemm *g, tn_errbuf *err);
-bool tn_conv2d_is_product(const tn_conv2d_desc *c); /* of images as they stand */
 int tn_conv2d_plain(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_errbuf *err);
 int tn_conv2d_weights(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_errbuf *err);
 bool tn_conv2d_is_depthwise(const tn_conv2d_desc *c); /* one that conv_depthwise.c serves */

@@ -138,8 +138,6 @@ int tn_cuda_memory_open(tn_cuda *c, tn_errbuf *err);
 void tn_cuda_memory_close(tn_cuda *c); /* all of it, whoever holds it */
 void *tn_cuda_alloc(tn_cuda *c, size_t bytes, tn_errbuf *err);
 void tn_cuda_free(tn_cuda *c, void *p);
-/* Gives what nobody uses back to the driver. */
-void tn_cuda_trim(tn_cuda *c);
 void *tn_cuda_reserve(tn_cuda *c, size_t bytes, tn_errbuf *err);
 int tn_cuda_commit(tn_cuda *c, void *base, size_t bytes, tn_errbuf *err);
 void tn_cuda_release(tn_cuda *c, void *base);

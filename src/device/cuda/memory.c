@@ -102,6 +102,23 @@ static block *best_free(tn_cuda_memory *m, size_t bytes)
     return best;
 }
 
+/* Gives what nobody uses back to the driver. */
+static void trim(tn_cuda *c)
+{
+    tn_cuda_memory *m = c->memory;
+    bool waited = false;
+    for (block *b = m->free, *next; b; b = next) {
+        next = b->next;
+        if (b->left || b->right) continue;
+        if (!waited) c->api->cuStreamSynchronize(c->stream); /* its last user may still run */
+        waited = true;
+        unlist(m, b);
+        m->reserved -= b->bytes;
+        c->api->cuMemFree_v2(b->at);
+        tn_free_mem(b);
+    }
+}
+
 static block *new_segment(tn_cuda *c, size_t bytes)
 {
     tn_cuda_memory *m = c->memory;
@@ -111,7 +128,7 @@ static block *new_segment(tn_cuda *c, size_t bytes)
     b->bytes = b->small ? SMALL_SEGMENT : round_up(bytes, PAGE);
     tn_cu_result e = c->api->cuMemAlloc_v2(&b->at, b->bytes);
     if (e == TN_CU_OUT_OF_MEMORY) {
-        tn_cuda_trim(c);
+        trim(c);
         e = c->api->cuMemAlloc_v2(&b->at, b->bytes);
     }
     if (tn_cuda_check(c, e, &c->base.failure, "cuMemAlloc")) {
@@ -202,22 +219,6 @@ void tn_cuda_free(tn_cuda *c, void *p)
     }
 }
 
-void tn_cuda_trim(tn_cuda *c)
-{
-    tn_cuda_memory *m = c->memory;
-    bool waited = false;
-    for (block *b = m->free, *next; b; b = next) {
-        next = b->next;
-        if (b->left || b->right) continue;
-        if (!waited) c->api->cuStreamSynchronize(c->stream); /* its last user may still run */
-        waited = true;
-        unlist(m, b);
-        m->reserved -= b->bytes;
-        c->api->cuMemFree_v2(b->at);
-        tn_free_mem(b);
-    }
-}
-
 /* ---- ranges ---- */
 
 static tn_cu_mem_prop page_properties(const tn_cuda *c)
@@ -262,7 +263,7 @@ static int map_piece(tn_cuda *c, range *r, size_t bytes, tn_errbuf *err)
     *p = (piece){.offset = r->committed, .bytes = bytes, .next = r->piece};
     tn_cu_result e = a->cuMemCreate(&p->memory, bytes, &prop, 0);
     if (e == TN_CU_OUT_OF_MEMORY) {
-        tn_cuda_trim(c);
+        trim(c);
         e = a->cuMemCreate(&p->memory, bytes, &prop, 0);
     }
     const char *what = "cuMemCreate";
