@@ -7,8 +7,8 @@
  * (tn_step.over); what lies in a part of a value that is dead already meets nobody (tn_plan_part). Values are placed one by one, each over one it may replace or be replaced by, else at the
  * lowest offset that is free during its whole life: the largest first, or those first that live when most is
  * alive (greedy by size and by breadth: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
- * Inference", 2020, section 5). While that takes more than is alive at once, the value that reaches highest
- * is placed ahead of all others, and the best of all turns stays. Start with tn_plan_memory.
+ * Inference", 2020, section 5). While that takes more than is alive at once, the largest of the values that
+ * reach higher is placed ahead of all others, and the best of all turns stays. Start with tn_plan_memory.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -323,13 +323,18 @@ static bool count_alive(planner *m)
     return true;
 }
 
-/* The span that reaches highest. */
-static span *highest(planner *m)
+/* The largest of the spans that reach higher than what is alive at once would, and were not put ahead yet; or
+ * else the one that reaches highest. */
+static span *too_high(planner *m)
 {
-    span *top = m->s;
-    for (int i = 1; i < m->n; i++)
-        if (m->s[i].offset + m->s[i].bytes > top->offset + top->bytes) top = &m->s[i];
-    return top;
+    const size_t most = m->p->lent_bytes + m->p->least_bytes;
+    span *top = m->s, *best = NULL;
+    for (int i = 0; i < m->n; i++) {
+        span *s = &m->s[i];
+        if (s->offset + s->bytes > top->offset + top->bytes) top = s;
+        if (s->offset + s->bytes > most && !s->ahead && (!best || s->bytes > best->bytes)) best = s;
+    }
+    return best ? best : top;
 }
 
 /* Values lie where they have been placed. */
@@ -351,7 +356,7 @@ static void plan_memory(planner *m)
         const size_t other = place_all(m, by_crowd);
         if (other <= p->arena_bytes) settle(m);
         p->arena_bytes = other < p->arena_bytes ? other : p->arena_bytes;
-        highest(m)->ahead = i;
+        too_high(m)->ahead = i;
     }
     for (int i = 0; i < m->n; i++) p->naive_bytes += m->s[i].bytes;
     for (int i = 0; i < m->n_pair; i++) {
