@@ -313,7 +313,8 @@ TN_NEW(tn_optim, lion, tn_session *s, tn_params params, const tn_adam_options *o
 /* Moving averages of weights, as torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn. tn_optim_step on it,
  * after the optimizer's own, moves each average: a = decay * a + (1 - decay) * p, at first a = p; every parameter
  * takes part, with a gradient or without. tn_ema_swap exchanges weights and averages, to evaluate or save with the
- * averages; call it again before training goes on. A checkpoint has them. */
+ * averages; until it is called again, tn_optim_step of what has any of these weights is TN_E_STATE. A checkpoint has
+ * weights and averages, where they stand as it is saved: loaded with its optimizers, it is to be exchanged back as well. */
 typedef struct tn_ema_options {
     double decay; /* 0 means 0.999 */
     bool shard;

@@ -3,9 +3,10 @@
  * In the file: each parameter and buffer under its name; for optimizer k "optimizer.k.step", the update
  * counts of its parameters (I64), "optimizer.k.exp_avg.NAME" and the like for those that have been updated,
  * and "optimizer.k.gradient_sum.NAME" for those an update is being gathered for; as metadata strings
- * "format", "seed" and "draw" of the random generator, "optimizer.k.method", ".lr" and ".gathered", and
- * "data.k.count", ".epoch" and ".at" of data set k. Saving and loading walk the same list (nn_items), so that
- * they cannot differ; loading is checkpoint_load.c. Read tn_nn_make_items first. */
+ * "format", "seed" and "draw" of the random generator, "optimizer.k.method", ".lr", ".gathered" and, of
+ * averages in the weights' place, ".swapped"; and "data.k.count", ".epoch" and ".at" of data set k. Saving and
+ * loading walk the same list (nn_items), so that they cannot differ; loading is checkpoint_load.c. Read
+ * tn_nn_make_items first. */
 #include "checkpoint.h"
 
 #include <tensor_export.h>
@@ -154,11 +155,13 @@ static void write_run(tn_session *s, const nn_state *st, int digits, nn_text *t)
                        st->scale.factor, st->scale.good, st->scale.skipped);
     tn_nn_text_add(t, ",\"seed\":\"%" PRIu64 "\",\"draw\":\"%0*" PRIu64 "\"", tn_seed(s), digits,
                    tn_rng_draw(s));
-    for (tn_optim *o = st->optims; o; o = o->next, number++)
+    for (tn_optim *o = st->optims; o; o = o->next, number++) {
         tn_nn_text_add(t,
                        ",\"optimizer.%d.method\":\"%s\",\"optimizer.%d.lr\":\"%.17g\""
                        ",\"optimizer.%d.gathered\":\"%d\"",
                        number, o->method->name, number, o->lr, number, o->gathered);
+        if (o->swapped) tn_nn_text_add(t, ",\"optimizer.%d.swapped\":\"1\"", number);
+    }
     number = 0;
     for (tn_dataset *d = st->datasets; d; d = d->next, number++) {
         int64_t epoch, place;

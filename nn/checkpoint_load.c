@@ -378,7 +378,10 @@ static int prepare_state(const loading *ld, const nn_items *l, int number, optim
         else if (e->saved && (e->which != NN_SUM || a->gathered))
             a->data[e->which * o->n + (e->entry - o->entries)] = e->saved->data;
     }
-    return tn_nn_optim_prepare(o, a->steps, a->data, &a->made);
+    const int status = tn_nn_optim_prepare(o, a->steps, a->data, &a->made);
+    int64_t swapped = 0;
+    a->made.swapped = meta_number(ld, "optimizer", number, "swapped", &swapped) && swapped;
+    return status;
 }
 
 /* The state of all optimizers, not yet theirs. NULL with *n = 0 where none is wanted. */

@@ -106,6 +106,7 @@ static inline bool tn_nn_is_sharded(const nn_row *r) { return r->own < r->blocks
 typedef struct nn_before {
     uint64_t run; /* that was to come then, and has the update */
     int gathered;
+    bool swapped;
     bool row_summed[NN_ROWS];
     struct nn_count {
         int64_t steps;
@@ -121,6 +122,7 @@ struct tn_optim {
     int accumulate;                /* steps an update takes, 1 or more */
     bool shard;
     int gathered; /* steps since the last update */
+    bool swapped; /* tn_ema_swap: the averages are where the weights belong, and the other way round */
     int exported; /* the step that is written down has updated (tn_export_checkpoint) */
     nn_before before[NN_LATE];
     int n_before;    /* the newest behind the others: updates of which it is not known that they took place */
@@ -185,6 +187,7 @@ tn_tensor *tn_nn_optim_where(const tn_optim *o, const nn_optim_entry *e, int whi
  * data[which * o->n + entry] (NULL: zeros). prepare changes nothing yet: commit does, discard forgets. */
 typedef struct nn_restored {
     nn_row rows[NN_ROWS];
+    bool swapped;
 } nn_restored;
 int tn_nn_optim_prepare(tn_optim *o, const int64_t *steps, const unsigned char *const *data,
                         nn_restored *out);

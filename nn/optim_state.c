@@ -262,6 +262,7 @@ void tn_nn_optim_settle(tn_optim *o)
     }
     for (int i = 0; i < NN_ROWS; i++) o->rows[i].summed = b->row_summed[i] && !overflow;
     o->gathered = overflow ? 0 : b->gathered;
+    o->swapped = b->swapped;
     o->n_before = k;
 }
 
@@ -276,6 +277,7 @@ int tn_nn_optim_remember(tn_optim *o)
     nn_before *b = &o->before[o->n_before++];
     b->run = tn_nn_stats(o->s).runs + 1;
     b->gathered = o->gathered;
+    b->swapped = o->swapped;
     for (int i = 0; i < o->n; i++) b->entry[i] = (struct nn_count){o->entries[i].steps, o->entries[i].summed};
     for (int i = 0; i < NN_ROWS; i++) b->row_summed[i] = o->rows[i].summed;
     return TN_OK;
@@ -379,6 +381,7 @@ void tn_nn_optim_commit(tn_optim *o, const int64_t *steps, const unsigned char *
         o->entries[k].summed = data[NN_SUM * o->n + k] != NULL;
     }
     o->gathered = gathered;
+    o->swapped = in->swapped;
     o->n_before = 0; /* these counts stay, even if an earlier update fails to run */
     o->flagged = false;
 }

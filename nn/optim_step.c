@@ -305,10 +305,27 @@ static int update_rows(tn_optim *o)
     return TN_OK;
 }
 
+/* While averages stand in the place of weights, an update would move those and keep the weights as averages. */
+static int check_swapped(const tn_optim *o)
+{
+    const nn_state *st = tn_nn_state(o->s);
+    for (tn_optim *a = st ? st->optims : NULL; a; a = a->next) {
+        if (a->swapped) tn_nn_optim_settle(a);
+        for (int i = 0; a->swapped && i < a->n; i++)
+            for (int k = 0; k < o->n; k++)
+                if (o->entries[k].param == a->entries[i].param)
+                    return tn_fail(o->s, TN_E_STATE, o->method->name,
+                                   "'%s' has the value of its average since tn_ema_swap, which is called "
+                                   "again before training goes on",
+                                   tn_name(o->entries[k].param));
+    }
+    return tn_error(o->s);
+}
+
 TN_DEFINE(int, optim_step, o ? o->s : NULL, (o), tn_optim *o)
 {
     if (!o) return TN_E_NULL;
-    int status = tn_error(o->s);
+    int status = check_swapped(o);
     const int exported = tn_export_checkpoint(o->s, tn_nn_tell_export);
     if (exported >= 0) o->exported = exported;
     if (!status) status = tn_make_room(o->s);
@@ -358,11 +375,13 @@ TN_DEFINE(int, ema_swap, o ? o->s : NULL, (o), tn_optim *o)
     if (!o->method->follows)
         return tn_fail(o->s, TN_E_ARG, "ema_swap", "the optimizer is '%s', must be one of tn_ema",
                        o->method->name);
-    int status = tn_error(o->s);
+    int status = tn_make_room(o->s);
+    if (!status && !tn_nn_optim_waits(o)) status = tn_nn_optim_remember(o);
     for (int i = 0; i < o->n; i++) o->entries[i].fresh = o->entries[i].steps > 0;
     tn_no_grad_begin(o->s);
     for (int i = 0; i < NN_ROWS && !status; i++)
         if (takes_part(o, &o->rows[i])) status = swap_row(o, &o->rows[i]);
+    if (!status) o->swapped = !o->swapped;
     tn_no_grad_end(o->s);
     return status;
 }

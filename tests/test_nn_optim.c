@@ -4,6 +4,7 @@
  *   rules      missing gradients, two optimizers, frozen and late parameters, errors, one kernel per step
  *
  * A gradient is given by the loss sum(p * g). Read run_case first. */
+#include "tests/folder.h"
 #include "tests/golden.h"
 #include "tests/said.h"
 
@@ -233,6 +234,49 @@ static int ones_step(tn_session *s, tn_optim *o, int n, tn_tensor *const *p)
     int status = tn_optim_step(o);
     tn_step_end(s);
     return status;
+}
+
+/* While averages are in the weights' place nothing is updated, in a session that loads them neither; what shares
+ * no weight with them is, and an exchange whose step fails has not been. */
+TEST(no_updates_of_averages)
+{
+    const char *const file = in_base("swapped.safetensors");
+    ON_EACH_WAY(s) {
+        tn_tensor *a = param(s, "a", TN_F32, 3, 1), *b = param(s, "b", TN_F32, 3, 1);
+        tn_optim *o = tn_sgd(s, TN_PARAMS(a), .lr = 1), *rest = tn_sgd(s, TN_PARAMS(b), .lr = 1),
+                 *ema = tn_ema(s, TN_PARAMS(a), .decay = 0.5);
+        for (int i = 0; i < 2; i++) { /* a 0, -1; average 0, -0.5 */
+            assert_int_equal(ones_step(s, o, 1, &a), TN_OK);
+            tn_step_begin(s);
+            tn_optim_step(ema);
+            tn_step_end(s);
+        }
+        assert_int_equal(tn_ema_swap(ema), TN_OK);
+        for (int again = 0; again < 2; again++) {
+            assert_true(first_of(a) == -0.5);
+            fails_with(s, TN_E_STATE, "sgd|'a'|tn_ema_swap", ones_step(s, o, 1, &a));
+            fails_with(s, TN_E_STATE, "ema|'a'|tn_ema_swap", tn_optim_step(ema));
+            assert_int_equal(ones_step(s, rest, 1, &b), TN_OK);
+            assert_true(first_of(a) == -0.5 && first_of(b) == -again);
+            if (again) break;
+            assert_int_equal(tn_save(s, file), TN_OK);
+            assert_int_equal(tn_ema_swap(ema), TN_OK);
+            assert_true(first_of(a) == -1);
+            assert_int_equal(tn_load(s, file), TN_OK);
+        }
+        assert_int_equal(tn_ema_swap(ema), TN_OK);
+        tn_step_begin(s); /* a step that fails exchanges nothing */
+        tn_ema_swap(ema);
+        tn_gather(b, 0, tn_full(s, 7, TN_I64, TN_SHAPE(1)));
+        tn_step_end(s);
+        const bool failed = is_fused(way_) && tn_error(s);
+        tn_clear_error(s);
+        assert_true(failed == is_fused(way_));
+        if (!failed) assert_int_equal(tn_ema_swap(ema), TN_OK);
+        assert_true(first_of(a) == -1);
+        assert_int_equal(ones_step(s, o, 1, &a), TN_OK);
+        assert_true(first_of(a) == -2);
+    }
 }
 
 /* Two optimizers, one with every other parameter, another with the rest and of both dtypes. */
@@ -626,4 +670,4 @@ TEST(one_kernel)
     }
 }
 
-RUN_TESTS(NULL, NULL)
+RUN_TESTS(make_base, drop_base)
