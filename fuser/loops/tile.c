@@ -27,6 +27,7 @@
  * Start with fu_tile_mark, then fu_tile_try. */
 #include "tile.h"
 
+#include "../../src/core/library.h"
 #include "conv_tile.h"
 #include "cost.h"
 
@@ -61,40 +62,8 @@ void fu_conv_desc(const fu_ctx *c, int node, tn_conv2d_desc *d)
         product_desc(c, c->node[node].t, d);
         return;
     }
-    const tn_tensor *t = c->node[node].t, *x = t->in[0], *y = t->in[1], *out = t;
-    const tn_conv_attr *p = &t->attr->conv;
-    *d = (tn_conv2d_desc){.dtype = t->dtype,
-                          .h = p->h,
-                          .w = p->w,
-                          .kh = p->kh,
-                          .kw = p->kw,
-                          .groups = p->groups,
-                          .tf32 = c->target->tf32};
-    memcpy(d->stride, p->stride, sizeof d->stride);
-    memcpy(d->pad, p->pad, sizeof d->pad);
-    memcpy(d->dilation, p->dilation, sizeof d->dilation);
-    switch (t->op) {
-    case TN_OP_conv2d:
-        d->pass = TN_CONV_FORWARD;
-        d->c = x->shape[3];
-        d->oc = y->shape[0];
-        break;
-    case TN_OP_conv2d_data_grad:
-        d->pass = TN_CONV_DATA_GRAD;
-        d->c = y->shape[3] * p->groups;
-        d->oc = y->shape[0];
-        out = x;
-        break;
-    default:
-        d->pass = TN_CONV_WEIGHT_GRAD;
-        d->c = x->shape[3];
-        d->oc = y->shape[3];
-        out = y;
-        break;
-    }
-    d->n = out->shape[0];
-    d->oh = out->shape[1];
-    d->ow = out->shape[2];
+    *d = tn_conv2d_of(c->node[node].t);
+    d->tf32 = c->target->tf32;
 }
 
 static bool multiplies(const fu_node *n) { return n->kind == TN_KIND_CONV || n->kind == TN_KIND_GEMM; }

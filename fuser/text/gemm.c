@@ -1,125 +1,42 @@
 /* gemm.c - products and convolutions as library steps. Operands are taken by their strides; what the library
  * cannot read is copied first. Start with fu_emit_gemm. */
-#include "raw.h"
+#include "../../src/core/library.h"
 #include "../loops/tile.h"
+#include "raw.h"
 
 #include <stdio.h>
 
-/* One matrix operand: its last two axes and the batch axes before them. */
-typedef struct matrix {
-    int slot;
-    int64_t offset, row, col, batch[TN_MAX_DIMS];
-} matrix;
-
-static bool readable(int64_t rows, int64_t cols, int64_t row, int64_t col)
-{
-    if (rows > 1 && cols > 1) return (col == 1 && row >= cols) || (row == 1 && col >= rows);
-    return (rows <= 1 || row > 0) && (cols <= 1 || col > 0) && (rows <= 1 || cols <= 1);
-}
-
-static int take(fu_ctx *c, const tn_tensor *t, bool copy, matrix *m)
+static int take(fu_ctx *c, const tn_tensor *t, bool copy, tn_matrix *m, int *slot, int64_t *offset)
 {
     t = fu_value_of(c, t);
-    int nb = t->ndim - 2;
-    int64_t rows = t->shape[nb], cols = t->shape[nb + 1];
-    bool number = tn_is_number(t);
-    if (!copy && !number && readable(rows, cols, t->stride[nb], t->stride[nb + 1])) {
-        if (!fu_place(c, t, &m->slot, &m->offset))
-            return fu_fail(c, TN_E_INTERNAL, "an operand has no memory");
-        m->row = t->stride[nb];
-        m->col = t->stride[nb + 1];
-        for (int i = 0; i < nb; i++) m->batch[i] = t->shape[i] == 1 ? 0 : t->stride[i];
-    } else {
-        m->offset = 0;
-        m->slot = fu_emit_dense(c, t);
-        if (m->slot < 0) return m->slot;
-        m->row = cols;
-        m->col = 1;
-        int64_t s = rows * cols;
-        for (int i = nb - 1; i >= 0; i--) {
-            m->batch[i] = t->shape[i] == 1 ? 0 : s;
-            s *= t->shape[i];
-        }
-    }
-    /* an axis of one element may have any stride: name one the library takes */
-    if (cols <= 1) m->col = m->row == 1 && rows > 1 ? rows : 1;
-    if (cols <= 1 && m->row < 1) m->row = 1;
-    if (rows <= 1) m->row = m->col == 1 ? cols : 1;
-    return 0;
-}
-
-/* The batch axes of C, with the strides of each operand along them. */
-typedef struct batches {
-    int n;
-    int64_t extent[TN_MAX_DIMS], a[TN_MAX_DIMS], b[TN_MAX_DIMS], c[TN_MAX_DIMS];
-} batches;
-
-/* Neighbouring axes that all three walk as one are one. Batches over one B, whose rows follow each other in A
- * and C, are more rows of A: g->m grows. */
-static void merge_batches(const tn_tensor *t, const matrix *a, const matrix *b, const int64_t *c_batch,
-                          tn_gemm *g, batches *out)
-{
-    int n = 0, axes = t->ndim - 2;
-    g->m = t->shape[axes];
-    for (int i = 0; i < axes; i++) {
-        int64_t e = t->shape[i];
-        if (e == 1) continue;
-        bool one = n && out->a[n - 1] == a->batch[i] * e && out->b[n - 1] == b->batch[i] * e &&
-                   out->c[n - 1] == c_batch[i] * e;
-        if (one) e *= out->extent[--n];
-        out->extent[n] = e;
-        out->a[n] = a->batch[i];
-        out->b[n] = b->batch[i];
-        out->c[n++] = c_batch[i];
-    }
-    while (n && out->b[n - 1] == 0 && a->col == 1 && out->a[n - 1] == a->row * g->m &&
-           out->c[n - 1] == g->c_row * g->m)
-        g->m *= out->extent[--n];
-    out->n = n;
+    if (!copy && !tn_is_number(t) && tn_matrix_of(t, false, m))
+        return fu_place(c, t, slot, offset) ? 0 : fu_fail(c, TN_E_INTERNAL, "an operand has no memory");
+    tn_matrix_of(t, true, m);
+    *offset = 0;
+    *slot = fu_emit_dense(c, t);
+    return *slot < 0 ? *slot : 0;
 }
 
 int fu_gemm_of(fu_ctx *c, int node, tn_gemm *g, int *slot, int64_t *offset)
 {
-    const tn_tensor *t = c->node[node].t;
     const fu_node *own = &c->node[node];
-    int nb = t->ndim - 2;
-    *g = (tn_gemm){.dtype = t->dtype,
-                   .n = t->shape[nb + 1],
-                   .k = t->in[0]->shape[nb + 1],
-                   .c_row = t->shape[nb + 1],
-                   .epilogue = own->epilogue,
-                   .tf32 = c->target->tf32};
-    int64_t c_batch[TN_MAX_DIMS], dense = t->shape[nb] * g->n;
-    for (int i = nb - 1; i >= 0; i--) {
-        c_batch[i] = own->into < 0 ? dense : own->into_stride[i];
-        dense *= t->shape[i];
-    }
-    if (own->into >= 0 && t->shape[nb] > 1) g->c_row = own->into_stride[nb];
-    matrix a, b;
-    batches batch = {0};
-    for (int copied = 0; copied < 2; copied++) {
-        int r = take(c, t->in[0], copied, &a);
-        if (!r) r = take(c, t->in[1], copied, &b);
+    const tn_tensor *t = own->t;
+    const int axes = t->ndim - 2;
+    tn_matrix a, b, to;
+    bool fits = false;
+    tn_matrix_of(t, true, &to);
+    for (int i = 0; i < axes && own->into >= 0; i++) to.batch[i] = own->into_stride[i];
+    if (own->into >= 0 && t->shape[axes] > 1) to.row = own->into_stride[axes];
+    for (int copied = 0; copied < 2 && !fits;
+         copied++) { /* axes that do not join do so once they are dense */
+        int r = take(c, t->in[0], copied, &a, &slot[0], &offset[0]);
+        if (!r) r = take(c, t->in[1], copied, &b, &slot[1], &offset[1]);
         if (r) return r;
-        merge_batches(t, &a, &b, c_batch, g, &batch);
-        if (batch.n <= TN_GEMM_BATCH_DIMS) break;
+        fits = tn_gemm_of(t, &a, &b, &to, g);
     }
-    if (batch.n > TN_GEMM_BATCH_DIMS) return fu_fail(c, TN_E_UNSUPPORTED, "matmul over too many batch axes");
-    g->batch_ndim = batch.n;
-    for (int i = 0; i < batch.n; i++) {
-        g->batch[i] = batch.extent[i];
-        g->a_batch[i] = batch.a[i];
-        g->b_batch[i] = batch.b[i];
-        g->c_batch[i] = batch.c[i];
-    }
-    g->a_row = a.row;
-    g->a_col = a.col;
-    g->b_row = b.row;
-    g->b_col = b.col;
-    slot[0] = a.slot;
-    slot[1] = b.slot;
-    offset[0] = a.offset;
-    offset[1] = b.offset;
+    if (!fits) return fu_fail(c, TN_E_UNSUPPORTED, "matmul over too many batch axes");
+    g->epilogue = own->epilogue;
+    g->tf32 = c->target->tf32;
     return 0;
 }
 

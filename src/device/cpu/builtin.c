@@ -5,6 +5,7 @@
 #include "builtin.h"
 
 #include "../../core/convert.h"
+#include "../../core/library.h"
 #include "../ref/internal.h"
 #include "pool.h"
 
@@ -56,103 +57,42 @@ static const void *dense(struct temps *t, const tn_tensor *x, bool copy)
 
 /* ---- the device's products and convolutions ---- */
 
-typedef struct matrix {
-    const void *data;
-    int64_t row, col, batch[TN_MAX_DIMS];
-} matrix;
-
-static bool take_matrix(struct temps *t, const tn_tensor *x, bool copy, matrix *m)
+/* Where x lies, or a copy of it. NULL: no memory. */
+static const void *take_matrix(struct temps *t, const tn_tensor *x, bool copy, tn_matrix *m)
 {
-    int nb = x->ndim - 2;
-    int64_t rows = x->shape[nb], cols = x->shape[nb + 1], row = x->stride[nb], col = x->stride[nb + 1];
-    bool there = tn_node_data(x) && rows > 1 && cols > 1;
-    there = there && ((col == 1 && row >= cols) || (row == 1 && col >= rows));
-    m->data = there && !copy ? tn_node_data(x) : dense(t, x, copy);
-    m->row = there && !copy ? row : cols;
-    m->col = there && !copy ? col : 1;
-    int64_t stride = rows * cols;
-    for (int i = nb - 1; i >= 0; i--) {
-        m->batch[i] = x->shape[i] == 1 ? 0 : there && !copy ? x->stride[i] : stride;
-        stride *= x->shape[i];
-    }
-    if (rows <= 1) m->row = cols > 0 ? cols : 1;
-    return m->data != NULL;
-}
-
-/* Batch axes with those joined that can be: how many there are. */
-static int join_batches(const tn_tensor *node, const matrix *a, const matrix *b, tn_gemm *g)
-{
-    int nb = node->ndim - 2, n = 0;
-    int64_t extent[TN_MAX_DIMS], sa[TN_MAX_DIMS], sb[TN_MAX_DIMS];
-    for (int i = 0; i < nb; i++) {
-        int64_t e = node->shape[i];
-        if (e == 1) continue;
-        if (n && sa[n - 1] == a->batch[i] * e && sb[n - 1] == b->batch[i] * e)
-            extent[n - 1] *= e;
-        else
-            extent[n++] = e;
-        sa[n - 1] = a->batch[i];
-        sb[n - 1] = b->batch[i];
-    }
-    int64_t stride = g->m * g->n;
-    for (int i = n - 1; i >= 0 && n <= TN_GEMM_BATCH_DIMS; i--) {
-        g->batch[i] = extent[i];
-        g->a_batch[i] = sa[i];
-        g->b_batch[i] = sb[i];
-        g->c_batch[i] = stride;
-        stride *= extent[i];
-    }
-    return n;
+    const void *data = copy ? NULL : tn_node_data(x);
+    if (data && tn_matrix_of(x, false, m)) return data;
+    tn_matrix_of(x, true, m);
+    return dense(t, x, copy);
 }
 
 static int run_gemm(struct temps *t, const tn_tensor *node, void *out, tn_errbuf *err)
 {
-    int nb = node->ndim - 2;
-    tn_gemm g = {.dtype = node->dtype, .m = node->shape[nb], .n = node->shape[nb + 1], .c = out};
-    g.k = node->in[0]->shape[nb + 1];
-    matrix a, b;
-    for (int attempt = 0; attempt < 2; attempt++) { /* axes that do not join do so once they are dense */
+    tn_gemm g;
+    tn_matrix a, b, c;
+    bool fits = false;
+    tn_matrix_of(node, true, &c);
+    for (int copied = 0; copied < 2 && !fits;
+         copied++) { /* axes that do not join do so once they are dense */
         free_temps(t);
-        if (!take_matrix(t, node->in[0], attempt, &a) || !take_matrix(t, node->in[1], attempt, &b))
-            return no_memory(err, node);
-        g.batch_ndim = join_batches(node, &a, &b, &g);
-        if (g.batch_ndim <= TN_GEMM_BATCH_DIMS) break;
+        const void *at_a = take_matrix(t, node->in[0], copied, &a), *at_b = NULL;
+        if (at_a) at_b = take_matrix(t, node->in[1], copied, &b);
+        if (!at_b) return no_memory(err, node);
+        fits = tn_gemm_of(node, &a, &b, &c, &g);
+        g.a = at_a, g.b = at_b;
     }
-    if (g.batch_ndim > TN_GEMM_BATCH_DIMS) return fail(err, TN_E_UNSUPPORTED, "too many batch axes", node);
-    g.a = a.data, g.a_row = a.row, g.a_col = a.col;
-    g.b = b.data, g.b_row = b.row, g.b_col = b.col;
-    g.c_row = g.n;
+    if (!fits) return fail(err, TN_E_UNSUPPORTED, "too many batch axes", node);
+    g.c = out;
     if (node->n_in > 2 && !(g.bias = dense(t, node->in[2], false))) return no_memory(err, node);
     return t->d->gemm(t->d, &g, err);
 }
 
 static int run_conv(struct temps *t, const tn_tensor *node, void *out, tn_errbuf *err)
 {
-    const tn_conv_attr *p = &node->attr->conv;
-    const tn_tensor *x = node->in[0], *y = node->in[1], *image = node; /* of the convolution's result */
-    tn_conv2d_desc d = {
-        .dtype = node->dtype, .h = p->h, .w = p->w, .kh = p->kh, .kw = p->kw, .groups = p->groups};
-    memcpy(d.stride, p->stride, sizeof d.stride);
-    memcpy(d.pad, p->pad, sizeof d.pad);
-    memcpy(d.dilation, p->dilation, sizeof d.dilation);
-    d.c = x->shape[3];
-    d.oc = y->shape[0];
-    if (node->op == TN_OP_conv2d) {
-        d.pass = TN_CONV_FORWARD;
-    } else if (node->op == TN_OP_conv2d_data_grad) {
-        d.pass = TN_CONV_DATA_GRAD;
-        d.c = y->shape[3] * p->groups;
-        image = x;
-    } else {
-        d.pass = TN_CONV_WEIGHT_GRAD;
-        d.oc = y->shape[3];
-        image = y;
-    }
-    d.n = image->shape[0];
-    d.oh = image->shape[1];
-    d.ow = image->shape[2];
+    tn_conv2d_desc d = tn_conv2d_of(node);
     d.out = out;
-    if (!(d.in0 = dense(t, x, false)) || !(d.in1 = dense(t, y, false))) return no_memory(err, node);
+    if (!(d.in0 = dense(t, node->in[0], false)) || !(d.in1 = dense(t, node->in[1], false)))
+        return no_memory(err, node);
     if (node->n_in > 2 && !(d.bias = dense(t, node->in[2], false))) return no_memory(err, node);
     return t->d->conv2d(t->d, &d, err);
 }
@@ -262,9 +202,7 @@ static int assign_rows(struct temps *t, tn_tensor *node, tn_errbuf *err)
     if (!index || !from) return no_memory(err, node);
     for (int64_t pass = 0; pass < 2; pass++)
         for (int64_t r = 0; r < rows; r++) {
-            int64_t line;
-            tn_convert(&line, TN_I64, index + (size_t)r * tn_dtype_size(node->in[1]->dtype),
-                       node->in[1]->dtype, 1);
+            const int64_t line = tn_load_i64(index, node->in[1]->dtype, (size_t)r);
             if (line < 0 || line >= lines) return fail(err, TN_E_INDEX, "an index is out of range", node);
             for (int64_t o = 0; pass && o < outer; o++)
                 memcpy(to + (size_t)(o * lines + line) * inner, from + (size_t)(o * rows + r) * inner, inner);

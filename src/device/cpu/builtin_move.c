@@ -36,10 +36,7 @@ bool tn_bl_open(const tn_tensor *x, tn_bl_operand *o)
     }
     if (number) {
         tn_number v = x->base->attr->number;
-        const int64_t whole = v.i;
-        const double real = v.f;
-        tn_convert(&o->number, o->dtype, v.is_int ? (const void *)&whole : &real, v.is_int ? TN_I64 : TN_F64,
-                   1);
+        tn_convert(&o->number, o->dtype, v.is_int ? (const void *)&v.i : &v.f, v.is_int ? TN_I64 : TN_F64, 1);
         o->data = (const char *)&o->number;
     }
     o->dense = !number && (o->ndim == 0 || (o->ndim == 1 && o->stride[0] == 1));

@@ -339,48 +339,34 @@ static bool is_product_of_pairs(const tn_cpu_lib *lib, const tn_conv2d_desc *c)
            c->n * c->oh * c->ow <= PIXELS && tn_gemm_kernel_for(TN_BF16);
 }
 
-static int product_of_pixels(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_errbuf *err)
-{
-    const tn_gemm g = {.dtype = c->dtype,
-                       .m = c->oc,
-                       .n = c->c,
-                       .k = c->n * c->oh * c->ow,
-                       .a = c->in1,
-                       .b = c->in0,
-                       .c = c->out,
-                       .a_row = 1,
-                       .a_col = c->oc,
-                       .b_row = c->c,
-                       .b_col = 1,
-                       .c_row = c->c};
-    return tn_gemm_plain(lib, pool, &g, err);
-}
-
+/* x [pixels, c] by w [oc, c] turned, gy [pixels, oc] by w, or gy turned by x. */
 static int product(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_errbuf *err)
 {
-    const bool forward = c->pass == TN_CONV_FORWARD;
+    const bool forward = c->pass == TN_CONV_FORWARD, weights = c->pass == TN_CONV_WEIGHT_GRAD;
+    const int64_t pixels = c->n * c->oh * c->ow;
     tn_gemm g = {.dtype = c->dtype,
-                 .m = c->n * c->oh * c->ow,
+                 .m = weights ? c->oc : pixels,
                  .n = forward ? c->oc : c->c,
-                 .k = forward ? c->c : c->oc,
-                 .a = c->in0,
-                 .b = c->in1,
+                 .k = weights   ? pixels
+                      : forward ? c->c
+                                : c->oc,
+                 .a = weights ? c->in1 : c->in0,
+                 .b = weights ? c->in0 : c->in1,
                  .bias = c->bias,
                  .c = c->out,
-                 .a_col = 1,
+                 .a_col = weights ? c->oc : 1,
                  .b_row = forward ? 1 : c->c,
                  .b_col = forward ? c->c : 1,
                  .epilogue = c->epilogue};
-    g.a_row = g.k, g.c_row = g.n;
+    g.a_row = weights ? 1 : g.k, g.c_row = g.n;
     return tn_gemm_plain(lib, pool, &g, err);
 }
 
 int tn_conv2d_plain(tn_cpu_lib *lib, struct tn_pool *pool, const tn_conv2d_desc *c, tn_errbuf *err)
 {
-    if (c->pass == TN_CONV_WEIGHT_GRAD)
-        return is_product_of_pairs(lib, c) ? product_of_pixels(lib, pool, c, err)
-                                           : tn_conv2d_weights(lib, pool, c, err);
-    if (is_product(c)) return product(lib, pool, c, err);
+    const bool weights = c->pass == TN_CONV_WEIGHT_GRAD;
+    if (weights ? is_product_of_pairs(lib, c) : is_product(c)) return product(lib, pool, c, err);
+    if (weights) return tn_conv2d_weights(lib, pool, c, err);
     job v;
     tn_windows *w = &v.w;
     tn_windows_of(w, c, lib->impl != TN_CPU_PLAIN);

@@ -3,6 +3,7 @@
 #include "cpu_lib.h"
 
 #include "../../core/alloc.h"
+#include "../../core/convert.h"
 #include "pool.h"
 #include "winograd.h"
 
@@ -61,11 +62,7 @@ static void fill_epilogue(const tn_gemm *g, int64_t batches)
             memset(row, 0, (size_t)g->n * es);
             for (int64_t j = 0; g->bias && j < g->n; j++) {
                 const char *b = (const char *)g->bias + j * (int64_t)es;
-                double v = g->dtype == TN_F64   ? *(const double *)(const void *)b
-                           : g->dtype == TN_F32 ? *(const float *)(const void *)b
-                           : g->dtype == TN_F16 ? tn_f16_to_f32(*(const uint16_t *)(const void *)b)
-                                                : tn_bf16_to_f32(*(const uint16_t *)(const void *)b);
-                if (g->epilogue == TN_EPI_RELU && v < 0) continue;
+                if (g->epilogue == TN_EPI_RELU && tn_load_f64(b, g->dtype, 0) < 0) continue;
                 memcpy(row + j * (int64_t)es, b, es);
             }
         }
