@@ -1,6 +1,6 @@
 /* test_rows.c - assignments of some lines, and what is built on them: a cache of keys and values that is
- * written at a position, and a table of which a step updates the rows that it read. Start with
- * lines_assigned. */
+ * written at a position, and a table of which a step updates the rows that it read; lines that an index
+ * names. Start with lines_assigned. */
 #include "tests/golden.h"
 
 /* ---- lines, beside a plain loop ---- */
@@ -56,6 +56,97 @@ TEST(lines_assigned)
         free(src);
         free(got);
     }
+}
+
+/* ---- indices that say the same of a whole line, and such that do not ---- */
+
+enum { MOST_PLACES = 1 << 16 };
+
+/* The element of the target, or of x, that place i of an index of shape `some` means. */
+static int64_t meant(const int64_t some[3], const int64_t shape[3], int axis, int64_t i, int64_t line)
+{
+    int64_t c[3] = {i / some[2] / some[1], i / some[2] % some[1], i % some[2]};
+    c[axis] = line;
+    return (c[0] * shape[1] + c[1]) * shape[2] + c[2];
+}
+
+TEST(gathered_and_scattered_lines)
+{
+    rng r = {78};
+    double *x = calloc(MOST_PLACES, sizeof *x), *got = calloc(MOST_PLACES, sizeof *got),
+           *want = calloc(MOST_PLACES, sizeof *want), *src = calloc(MOST_PLACES, sizeof *src);
+    int64_t *at = calloc(MOST_PLACES, sizeof *at);
+    assert_true(x && got && want && src && at);
+    for (int round = 0; round < 30; round++) {
+        const int axis = (int)rng_below(&r, 3), kind = round % 3; /* expanded, expanded but less, full */
+        int64_t shape[3], some[3], one[3] = {1, 1, 1};
+        for (int i = 0; i < 3; i++) {
+            shape[i] = (kind == 1 ? 2 : 1) + rng_below(&r, i == 2 && round % 2 ? 90 : 7);
+            some[i] = shape[i] - (kind == 1 && i == (axis + 1) % 3);
+        }
+        some[axis] = one[axis] = 1 + rng_below(&r, shape[0] * shape[2] < 20 ? 300 : 9);
+        const int64_t n = shape[0] * shape[1] * shape[2], m = some[0] * some[1] * some[2];
+        assert_true(n <= MOST_PLACES && m <= MOST_PLACES);
+        for (int64_t i = 0; i < n; i++) x[i] = (double)rng_below(&r, 9) - 4;
+        for (int64_t i = 0; i < m; i++) src[i] = (double)rng_below(&r, 9) - 4;
+        for (int64_t i = 0; i < m; i++) at[i] = rng_below(&r, shape[axis]);
+        for (int p = 0; p < PLACE_COUNT; p++) {
+            const bool fused = PLACES[p].mode == TN_FUSED && PLACES[p].device == TN_CPU;
+            tn_session *s = open_place(&PLACES[p], NULL, NULL);
+            for (int adds = 0; adds < 2; adds++) {
+                for (int64_t i = 0; i < n; i++) want[i] = adds ? x[i] : 0;
+                for (int64_t i = 0; i < m; i++) {
+                    int64_t a = i / some[2] / some[1];
+                    a = axis == 0 ? a : axis == 1 ? i / some[2] % some[1] : i % some[2];
+                    const int64_t to = meant(some, shape, axis, i, kind < 2 ? at[a] : at[i]);
+                    if (adds)
+                        want[to] += src[i];
+                    else
+                        want[i] = x[to];
+                }
+                tn_step_begin(s);
+                tn_tensor *index = kind < 2 ? tn_expand(tn_from(s, at, TN_I64, 3, one), 3, some)
+                                            : tn_from(s, at, TN_I64, 3, some);
+                tn_tensor *t = tensor_of(s, x, TN_F32, 3, shape), *out, *g = NULL;
+                tn_tensor *of = tensor_of(s, src, TN_F32, 3, some);
+                tn_requires_grad(adds ? of : t, true);
+                out = adds ? tn_scatter_add(t, axis, index, of) : tn_gather(t, axis, index);
+                /* of half the squares: a gather of what was added, the sum of what was gathered */
+                tn_grad(tn_mul_scalar(tn_sum(tn_square(out), TN_ALL, false), 0.5), 1, adds ? &of : &t, &g);
+                tn_flush(s);
+                const int64_t count = adds ? n : m, back = adds ? m : n;
+                tn_read(out, TN_F64, got, (size_t)count * sizeof *got);
+                for (int64_t i = 0; i < count; i++)
+                    if (got[i] != want[i])
+                        fail_msg("%s, round %d: element %lld is %g, not %g", PLACES[p].name, round,
+                                 (long long)i, got[i], want[i]);
+                tn_read(g, TN_F64, got, (size_t)back * sizeof *got);
+                double *due = calloc((size_t)back, sizeof *due);
+                assert_non_null(due);
+                for (int64_t i = 0; i < m; i++) {
+                    int64_t a = i / some[2] / some[1];
+                    a = axis == 0 ? a : axis == 1 ? i / some[2] % some[1] : i % some[2];
+                    const int64_t to = meant(some, shape, axis, i, kind < 2 ? at[a] : at[i]);
+                    due[adds ? i : to] += want[adds ? to : i];
+                }
+                for (int64_t i = 0; i < back; i++)
+                    if (got[i] != due[i])
+                        fail_msg("%s, round %d: gradient %lld is %g, not %g", PLACES[p].name, round,
+                                 (long long)i, got[i], due[i]);
+                free(due);
+                tn_step_end(s);
+                expect_fine(s, PLACES[p].name);
+                if (!fused || m == some[axis]) continue;
+                assert_true((strstr(tn_plan_text(s), " index_add_") != NULL) == (kind == 0));
+            }
+            tn_close(s);
+        }
+    }
+    free(x);
+    free(got);
+    free(want);
+    free(src);
+    free(at);
 }
 
 /* ---- the cache, beside attention over the whole ---- */

@@ -50,7 +50,6 @@ typedef struct fu_scatter {
     int node;
     const tn_tensor *t;
     fu_stored index;
-    int index_axis; /* of the index, along which its lines' numbers stand */
     int64_t outer, lines, inner, n;
 } fu_scatter;
 

@@ -1,12 +1,14 @@
 /* scatter.c - scatter_add and index_add without atomics and always in one order: who owns a range of the
  * target's lines along the axis zeroes it, walks the whole index and adds what falls into the range.
  *
- *   an item         of a processor has all places of its lines, on a GPU one place of them
+ *   an item         of a processor has all places of its lines, or some columns of all lines where each place has
+ *                   an index of its own, which then is walked once; on a GPU it has one place of its lines
  *   a block         of threads, for index_add on a GPU: its threads look through the index side by side and
  *                   list what falls into the range, in order; then they add one line of the source after the
  *                   other, each its own places; where the index is long it is sorted (scatter_cuda.c)
  *
  * Sums of f16 and bf16 are made in scratch of f32. Start with fu_emit_scatter. */
+#include "../../src/core/int64.h"
 #include "raw.h"
 
 #include <stdio.h>
@@ -19,20 +21,10 @@ typedef struct scatter {
     int axis;
     bool by_line; /* index_add: the index has one entry a line of src, not one an element */
     long long outer, lines, inner, ranges, range; /* of the target; ranges of its lines, of that many */
+    long long parts, part;                        /* of the axis behind: ranges, of that many */
     int count, where;                             /* which of args.dim */
     const char *to;                               /* what is added to */
 } scatter;
-
-/* The index of a scatter_add says the same of all elements of a line, of which none is missing. */
-static bool of_lines(const scatter *s)
-{
-    for (int i = 0; i < s->t->ndim; i++) {
-        const bool along = i == s->axis;
-        if (!along && s->src.t->shape[i] < s->t->shape[i]) return false;
-        if (!along && s->index.t->stride[i] && s->index.t->shape[i] > 1) return false;
-    }
-    return true;
-}
 
 static void own_range(scatter *s, const char *number)
 {
@@ -74,75 +66,141 @@ static void round_sum(scatter *s, const char *at)
 
 /* ---- an item for each range, or for each place of one ---- */
 
-/* Loops over the axes behind the scattered one; the caller writes the body and closes them: how many. */
+/* Loops over the axes behind the scattered one, within the item's part of the first; the caller writes the
+ * body and closes them: how many. */
 static int open_inner(scatter *s, bool simd)
 {
     const tn_tensor *x = s->src.t;
     for (int i = s->axis + 1; i < x->ndim; i++) {
+        const bool parted = s->parts > 1 && i == s->axis + 1;
         if (simd && i == x->ndim - 1) fu_line(&s->k.t, "%s", s->k.lang->simd);
-        fu_open(&s->k.t, "for (int64_t i%d = 0; i%d < %lld; i%d++) {", i, i, (long long)x->shape[i], i);
+        if (parted)
+            fu_open(&s->k.t, "for (int64_t i%d = left; i%d < right && i%d < %lld; i%d++) {", i, i, i,
+                    (long long)x->shape[i], i);
+        else
+            fu_open(&s->k.t, "for (int64_t i%d = 0; i%d < %lld; i%d++) {", i, i, (long long)x->shape[i], i);
     }
     return x->ndim - s->axis - 1;
 }
 
-/* Opens a loop over the elements of the item's lines, `line` or `j`. */
-static void open_own(scatter *s)
+/* Opens loops over the elements of the item's lines, whose place is written to `own`: how many. */
+static int open_own(scatter *s, char *own, size_t n)
 {
-    if (s->k.grid)
+    const long long below = s->parts > 1 ? s->inner / s->t->shape[s->axis + 1] : 0;
+    snprintf(own, n, "row + line * %lld%s", s->inner, s->parts > 1 ? " + j" : "");
+    if (s->k.grid || s->parts > 1) {
         fu_open(&s->k.t, "for (int64_t line = from; line < to; line++) {");
+        if (s->k.grid) return 1;
+        fu_open(&s->k.t, "for (int64_t j = left * %lld; j < right * %lld; j++) {", below, below);
+        return 2;
+    }
+    snprintf(own, n, "row + j");
+    fu_open(&s->k.t, "for (int64_t j = from * %lld; j < to * %lld; j++) {", s->inner, s->inner);
+    return 1;
+}
+
+static void close_all(scatter *s, int opened)
+{
+    while (opened--) fu_close(&s->k.t);
+}
+
+static void read_line(scatter *s, const char *at)
+{
+    fu_line(&s->k.t, "const int64_t line = (int64_t)index[%s];", at);
+}
+
+static void check_line(scatter *s)
+{
+    fu_line(&s->k.t, "if ((uint64_t)line >= %lld) index_fault(a, %sdim[%d], line);", s->lines,
+            s->k.lang->args, s->where);
+}
+
+/* One entry a line: those in the range are listed without a branch, that no processor could foresee, and then
+ * added. */
+static void add_lines(scatter *s)
+{
+    enum { LISTED = 256 };
+    tn_growing *t = &s->k.t;
+    char at[60];
+    fu_line(t, "int64_t found[%d];", LISTED);
+    fu_open(t, "for (int64_t start = 0; start < a->dim[%d]; start += %d) {", s->count, LISTED);
+    fu_line(t, "const int64_t stop = a->dim[%d] - start < %d ? a->dim[%d] : start + %d;", s->count, LISTED,
+            s->count, LISTED);
+    fu_line(t, "int n = 0;");
+    fu_open(t, "for (int64_t j = start; j < stop; j++) {");
+    snprintf(at, sizeof at, "j * %lld", (long long)s->index.t->stride[0]);
+    read_line(s, at);
+    check_line(s);
+    fu_line(t, "found[n] = j;");
+    fu_line(t, "n += (uint64_t)(line - from) < (uint64_t)(to - from);");
+    fu_close(t);
+    fu_open(t, "for (int k = 0; k < n; k++) {");
+    fu_line(t, "const int64_t i%d = found[k];", s->axis);
+    snprintf(at, sizeof at, "i%d * %lld", s->axis, (long long)s->index.t->stride[0]);
+    read_line(s, at);
+    const int opened = open_inner(s, true);
+    add_element(s, true);
+    close_all(s, opened + 2);
+}
+
+static void add_places(scatter *s)
+{
+    const bool one = s->k.grid; /* an item is one place of the lines */
+    const int axis = s->axis;
+    char at[300];
+    fu_line(&s->k.t, "bool inside = true;");
+    for (int i = 0; i < (one ? s->t->ndim : axis); i++)
+        if (i != axis && s->src.t->shape[i] < s->t->shape[i])
+            fu_line(&s->k.t, "inside &= i%d < %lld;", i, (long long)s->src.t->shape[i]);
+    fu_open(&s->k.t, "for (int64_t i%d = 0; inside && i%d < %sdim[%d]; i%d++) {", axis, axis, s->k.lang->args,
+            s->count, axis);
+    const int opened = one ? 0 : open_inner(s, false);
+    fu_raw_index(s->index.t, 0, s->index.t->ndim, "i", at, sizeof at);
+    read_line(s, at);
+    check_line(s);
+    if (s->ranges > 1)
+        fu_line(&s->k.t, "if (line < from || line >= to) continue;");
     else
-        fu_open(&s->k.t, "for (int64_t j = from * %lld; j < to * %lld; j++) {", s->inner, s->inner);
+        fu_line(&s->k.t, "if ((uint64_t)line >= %lld) continue;", s->lines);
+    add_element(s, !one);
+    close_all(s, opened + 1);
 }
 
 static int walk_index(scatter *s)
 {
     tn_growing *t = &s->k.t;
-    const bool one = s->k.grid; /* an item is one place of the lines */
-    const int axis = s->axis;
-    const tn_tensor *src = s->src.t, *index = s->index.t;
-    const int64_t items = s->outer * s->ranges * (one ? s->inner : 1);
-    char at[300], own[60];
+    const bool one = s->k.grid;
+    const int64_t items = s->outer * s->ranges * (one ? s->inner : s->parts);
+    char own[60];
     const char *number = fu_raw_each(&s->k, items);
     if (one)
         fu_line(t, "const int64_t inner = %s %% %lld, rest = %s / %lld;", number, s->inner, number, s->inner);
-    own_range(s, one ? "rest" : number);
+    if (s->parts > 1) {
+        const long long whole = s->t->shape[s->axis + 1];
+        fu_line(t, "const int64_t left = item %% %lld * %lld, rest = item / %lld;", s->parts, s->part,
+                s->parts);
+        fu_line(t, "const int64_t right = left + %lld < %lld ? left + %lld : %lld;", s->part, whole, s->part,
+                whole);
+    }
+    own_range(s, one || s->parts > 1 ? "rest" : number);
     fu_line(t, "const int64_t row = outer * %lld%s;", s->lines * s->inner, one ? " + inner" : "");
-    fu_raw_decode(&s->k, s->t, 0, axis, "outer");
-    if (one) fu_raw_decode(&s->k, s->t, axis + 1, s->t->ndim, "inner");
-    if (one)
-        snprintf(own, sizeof own, "row + line * %lld", s->inner);
-    else
-        snprintf(own, sizeof own, "row + j");
-    open_own(s);
+    fu_raw_decode(&s->k, s->t, 0, s->axis, "outer");
+    if (one) fu_raw_decode(&s->k, s->t, s->axis + 1, s->t->ndim, "inner");
+    int opened = open_own(s, own, sizeof own);
     fu_line(t, "%s[%s] = 0;", s->to, own);
-    fu_close(t);
-    fu_line(t, "bool inside = true;");
-    for (int i = 0; i < (one ? s->t->ndim : axis); i++)
-        if (i != axis && src->shape[i] < s->t->shape[i])
-            fu_line(t, "inside &= i%d < %lld;", i, (long long)src->shape[i]);
-    fu_open(t, "for (int64_t i%d = 0; inside && i%d < %sdim[%d]; i%d++) {", axis, axis, s->k.lang->args,
-            s->count, axis);
-    int opened = one || s->by_line ? 0 : open_inner(s, false);
+    close_all(s, opened);
     if (s->by_line)
-        snprintf(at, sizeof at, "i%d * %lld", axis, (long long)index->stride[0]);
+        add_lines(s);
     else
-        fu_raw_index(index, 0, index->ndim, "i", at, sizeof at);
-    fu_line(t, "const int64_t line = (int64_t)index[%s];", at);
-    fu_line(t, "if ((uint64_t)line >= %lld) index_fault(a, %sdim[%d], line);", s->lines, s->k.lang->args,
-            s->where);
-    fu_line(t, "if (line < from || line >= to) continue;");
-    if (s->by_line) opened += open_inner(s, true);
-    add_element(s, !one);
-    while (opened--) fu_close(t);
-    fu_close(t);
+        add_places(s);
     if (strcmp(s->to, "out")) {
-        open_own(s);
+        opened = open_own(s, own, sizeof own);
         round_sum(s, own);
-        fu_close(t);
+        close_all(s, opened);
     }
     fu_close(t);
     return fu_raw_close(&s->k, "each item owns a range of target lines and walks the whole index", items,
-                        src->shape[axis] + s->range * s->inner, FU_RAW_THREADS);
+                        s->src.t->shape[s->axis] + s->range * s->inner / s->parts, FU_RAW_THREADS);
 }
 
 /* ---- a block for each range ---- */
@@ -206,21 +264,30 @@ static int list_index(scatter *s)
 
 /* ---- both ---- */
 
-/* As many ranges as keep the device busy: each walks the whole index. */
+/* As many ranges as keep the device busy: each walks the whole index. Ranges of columns walk their own, of
+ * which a line of a cache is had whole. */
 static void cut_ranges(scatter *s)
 {
+    enum { TOGETHER = 8 };
     long long busy = 16, owners = s->outer;
+    s->parts = 1;
     if (s->k.grid) {
         const int processors = s->k.c->target->processors;
         busy = 2 * (processors > 0 ? processors : 64);
         if (!s->by_line) owners *= s->inner, busy *= FU_RAW_THREADS / 8;
+    } else if (!s->by_line && owners < busy && s->inner >= 2 * TOGETHER) {
+        const long long behind = s->t->shape[s->axis + 1], below = s->inner / behind;
+        const long long parts = s->inner / TOGETHER < busy ? s->inner / TOGETHER : busy;
+        s->part = tn_ceil_div(behind, parts);
+        if (s->part * below < TOGETHER) s->part = tn_ceil_div(TOGETHER, below);
+        s->parts = tn_ceil_div(behind, s->part);
     }
-    s->ranges = owners < 1 ? 1 : (busy + owners - 1) / owners;
-    if (!s->k.grid && owners < busy) s->ranges = busy;
+    s->ranges = owners < 1 || s->parts > 1 ? 1 : tn_ceil_div(busy, owners);
+    if (!s->k.grid && s->parts == 1 && owners < busy) s->ranges = busy;
     if (s->ranges > s->lines) s->ranges = s->lines;
     if (s->ranges < 1) s->ranges = 1;
-    s->range = (s->lines + s->ranges - 1) / s->ranges;
-    if (s->range > 0) s->ranges = (s->lines + s->range - 1) / s->range;
+    s->range = tn_ceil_div(s->lines, s->ranges);
+    if (s->range > 0) s->ranges = tn_ceil_div(s->lines, s->range);
 }
 
 int fu_emit_scatter(fu_ctx *c, const fu_group *g)
@@ -235,9 +302,8 @@ int fu_emit_scatter(fu_ctx *c, const fu_group *g)
     s.outer = tn_extent(t->shape, 0, s.axis);
     s.lines = t->shape[s.axis];
     s.inner = tn_extent(t->shape, s.axis + 1, t->ndim);
-    const fu_scatter all = {node,    t,       s.index, s.by_line ? 0 : s.axis,
-                            s.outer, s.lines, s.inner, s.src.t->shape[s.axis]};
-    if (fu_can(c->target)->grid && (s.by_line || of_lines(&s)) && fu_scatter_sorts(&all))
+    const fu_scatter all = {node, t, s.index, s.outer, s.lines, s.inner, s.src.t->shape[s.axis]};
+    if (fu_can(c->target)->grid && s.by_line && fu_scatter_sorts(&all))
         return fu_emit_scatter_sorted(c, &all);
     if (acc != d && (wide = fu_scratch_slot(c, tn_node_numel(t), acc)) < 0) return wide;
     if ((r = fu_raw_open(&s.k, c, g, tn_op_get(t->op)->name, s.inner > 1 ? s.inner : s.lines))) return r;

@@ -212,6 +212,20 @@ static tn_tensor *index_node(tn_op op, tn_tensor *x, tn_tensor *index, int axis,
     return n;
 }
 
+/* Where an index says the same of all elements of a line, of which none is missing, the lines' numbers: [n].
+ * NULL: it does not. */
+static tn_tensor *names_lines(tn_tensor *index, int axis, int ndim, const int64_t *shape)
+{
+    tn_tensor *line = index;
+    if (index->ndim != ndim || !tn_node_numel(index)) return NULL;
+    for (int i = 0; i < ndim; i++)
+        if (i != axis && (index->shape[i] != shape[i] || (index->shape[i] > 1 && index->stride[i])))
+            return NULL;
+    for (int i = 0; i < ndim; i++)
+        if (i != axis) line = tn_mk_slice1(line, i, 0, 1, 1);
+    return tn_mk_reshape(line, 1, &index->shape[axis]);
+}
+
 tn_tensor *tn_mk_gather(tn_tensor *x, int axis, tn_tensor *index)
 {
     if (!x || !index || !index_dtype(index)) return NULL;
@@ -220,6 +234,8 @@ tn_tensor *tn_mk_gather(tn_tensor *x, int axis, tn_tensor *index)
         if (i != axis && index->shape[i] > x->shape[i])
             return fail_shapes(x, index, "index is longer than x beside the gathered axis");
     if (!something_to_choose(index, axis, x->ndim, x->shape)) return NULL;
+    tn_tensor *line = x->ndim > 1 ? names_lines(index, axis, x->ndim, x->shape) : NULL;
+    if (line) return tn_mk_index_select(x, axis, line);
     return index_node(TN_OP_gather, x, index, axis, index->ndim, index->shape);
 }
 
@@ -241,6 +257,8 @@ tn_tensor *tn_mk_scatter_add(tn_tensor *src, int axis, tn_tensor *index, int ndi
     for (int i = 0; fits && i < ndim; i++) fits = i == axis || src->shape[i] <= shape[i];
     if (!fits) return fail_shapes(src, index, "src and index must agree and lie within the target");
     if (!something_to_choose(index, axis, ndim, shape)) return NULL;
+    tn_tensor *line = names_lines(index, axis, ndim, shape);
+    if (line) return tn_mk_index_add(src, axis, line, ndim, shape);
     return index_node(TN_OP_scatter_add, src, index, axis, ndim, shape);
 }
 
