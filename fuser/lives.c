@@ -11,6 +11,7 @@
 enum {
     READERS = 8,    /* of a value that is looked at */
     FURTHEST = 4,   /* groups that one may move ahead of */
+    LONGEST = 64,   /* groups that a large value may wait for */
     LEAST = 1 << 16 /* bytes that it spares */
 };
 
@@ -69,10 +70,15 @@ static int64_t freed(lives *l, int g, int end)
     return bytes;
 }
 
+static bool is_fixed(const fu_ctx *c, int g)
+{
+    return c->group[g].room == FU_RANKS || c->group[g].room == FU_HOST;
+}
+
 static bool can_move(const fu_ctx *c, int g)
 {
     const fu_group *a = &c->group[g];
-    bool can = a->room != FU_RANKS && a->room != FU_HOST;
+    bool can = !is_fixed(c, g);
     for (int i = 0; i < a->n && can; i++) can = c->node[a->member[i]].kind != TN_KIND_ASSIGN;
     return can;
 }
@@ -96,6 +102,39 @@ static bool is_better(lives *l, int first, int later)
     return now - then >= LEAST;
 }
 
+/* A large value that the next group assigns something by, as rows that have been looked up are updated: both
+ * go behind groups that do not wait for them, to where less is alive. */
+static void put_off(lives *l, int *order, int n, int i)
+{
+    const fu_ctx *c = l->c;
+    const int g = order[i], update = order[i + 1];
+    const int64_t bytes = made(l, g);
+    int64_t now = 0, high = 0, least = bytes; /* above what is alive as g would begin */
+    int at = i, best = i;
+    if (bytes < LEAST || !c->group[update].frees || !waits_for(c, update, g) || !can_move(c, g)) return;
+    for (; at + 2 < n && at < i + LONGEST; at++) {
+        const int next = order[at + 2];
+        if (is_fixed(c, next) || waits_for(c, next, g) || waits_for(c, next, update)) break;
+        order[at] = next;
+        l->at[next] = at;
+        order[at + 1] = g;
+        order[at + 2] = update;
+        const int64_t more = made(l, next);
+        high = now + more > high ? now + more : high;
+        now += more - freed(l, next, at + 1);
+        const int64_t most = now + bytes > high ? now + bytes : high;
+        if (least - most >= LEAST) best = at + 1, least = most;
+    }
+    for (; at > best; at--) {
+        order[at + 1] = order[at - 1];
+        l->at[order[at + 1]] = at + 1;
+        order[at] = update;
+        order[at - 1] = g;
+    }
+    l->at[g] = at;
+    l->at[update] = at + 1;
+}
+
 int fu_shorten_lives(fu_ctx *c, int *order, int n)
 {
     lives l = {.c = c};
@@ -115,5 +154,6 @@ int fu_shorten_lives(fu_ctx *c, int *order, int n)
             l.at[later] = k - 1;
             l.at[first] = k;
         }
+    for (int i = n - 2; i >= 0; i--) put_off(&l, order, n, i);
     return 0;
 }

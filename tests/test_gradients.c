@@ -180,6 +180,43 @@ TEST(those_of_tables_and_convolutions_die_with_their_update)
     assert_int_equal(tn_close(s), 0);
 }
 
+/* Where the last line of `text` with this word begins; -1: there is none. */
+static long last_of(const char *text, const char *word)
+{
+    long at = -1;
+    for (const char *p = text; (p = strstr(p, word)); p++) at = p - text;
+    return at;
+}
+
+/* A table's gradient is as large as the table: it waits until what the other gradients read is gone. */
+TEST(the_gradient_of_a_table_comes_last)
+{
+    static float x[512 * 256];
+    int64_t index[512];
+    for (int i = 0; i < 512 * 256; i++) x[i] = (float)(i * 7 % 31 - 15) / 16;
+    for (int i = 0; i < 512; i++) index[i] = i * 37 % 4096;
+    for (int swapped = 0; swapped < 2; swapped++) {
+        tn_session *s = tn_open(.device = TN_CPU, .seed = 3, .log = quiet);
+        tn_embed *table = tn_embedding_new(s, "table", 4096, 64);
+        tn_linear *a = tn_linear_new(s, "a", 256, 256), *b = tn_linear_new(s, "b", 256, 64);
+        tn_optim *opt = tn_adamw(s, tn_all_params(s), .lr = 1e-2);
+        for (int step = 0; step < 4; step++) {
+            tn_step_begin(s);
+            tn_tensor *h = tn_from(s, x, TN_F32, TN_SHAPE(512, 256));
+            h = tn_relu(tn_linear_forward(b, tn_relu(tn_linear_forward(a, h))));
+            tn_tensor *e = tn_relu(tn_embedding_forward(table, tn_from(s, index, TN_I64, TN_SHAPE(512))));
+            tn_tensor *both[2] = {swapped ? e : h, swapped ? h : e};
+            tn_backward(tn_mean(tn_square(tn_concat(2, both, 1)), TN_ALL, false));
+            tn_optim_step(opt);
+            tn_step_end(s);
+        }
+        const char *plan = tn_plan_text(s);
+        assert_true(last_of(plan, "index_add") > last_of(plan, "matmul"));
+        assert_true(last_of(plan, "matmul") > 0);
+        assert_int_equal(tn_close(s), 0);
+    }
+}
+
 /* The products that make a gradient read the parameter that its update writes: no part of it may move before all
  * have been read. */
 TEST(a_parameter_that_its_own_gradient_reads)
