@@ -25,12 +25,7 @@ static tn_tensor *pow_of(tn_tensor *x, tn_tensor *y) { return tn_mk2(TN_OP_pow, 
 
 static tn_tensor *constant(tn_graph *g, double v) { return tn_mk_num(g, v); }
 
-/* 0 everywhere: a number, repeated. */
-static tn_tensor *zero(tn_tensor *g)
-{
-    tn_tensor *z = tn_mk_typed(g->graph, TN_OP_constant, tn_number_i(0), g->dtype);
-    return tn_mk_expand(z, g->ndim, g->shape);
-}
+static tn_tensor *zero(tn_tensor *g) { return tn_mk_like(g, 0); }
 
 /* g where x is chosen, half of it where it ties. NaN neither loses nor ties: both operands get g then. */
 static tn_tensor *tie_share(tn_tensor *loses, tn_tensor *ties, tn_tensor *g)

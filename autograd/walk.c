@@ -335,12 +335,6 @@ static bool walk_nodes(walk *w)
     return run_fresh(w);
 }
 
-static tn_tensor *one_like(tn_tensor *x)
-{
-    tn_tensor *one = tn_mk_typed(x->graph, TN_OP_constant, tn_number_i(1), x->dtype);
-    return tn_mk_expand(one, x->ndim, x->shape);
-}
-
 int tn_walk(tn_tensor *loss, const tn_walk_options *options)
 {
     tn_graph *g = loss->graph;
@@ -350,7 +344,7 @@ int tn_walk(tn_tensor *loss, const tn_walk_options *options)
     g->region = 0;
     if (!options->keep) g->no_grad++;
     bool ok = plan(&w, loss);
-    tn_tensor *one = ok ? one_like(loss) : NULL;
+    tn_tensor *one = ok ? tn_mk_like(loss, 1) : NULL;
     ok = one != NULL;
     if (ok) set_cot(loss, one);
     if (ok && is_leaf(loss)) ok = finish_leaf(&w, loss);

@@ -257,17 +257,11 @@ static const tn_tensor *candidate(fu_ctx *c, int i, int *status)
     }
 }
 
-static bool like(const tn_tensor *x, const tn_tensor *t)
-{
-    return x->dtype == t->dtype && x->ndim == t->ndim &&
-           !memcmp(x->shape, t->shape, (size_t)t->ndim * sizeof *t->shape);
-}
-
 const tn_tensor *fu_algebra(fu_ctx *c, int i, int *status)
 {
     int guards = c->plan->n_guard;
     const tn_tensor *t = c->node[i].t, *x = candidate(c, i, status);
-    if (x && !*status && like(x, t) && fu_lasting(c, x)) return x;
+    if (x && !*status && tn_same_type(x, t) && fu_lasting(c, x)) return x;
     c->plan->n_guard = guards;
     return NULL;
 }
@@ -278,7 +272,7 @@ const tn_tensor *fu_negated(fu_ctx *c, int i, int *status)
     if ((t->op != TN_OP_mul && t->op != TN_OP_div) || !tn_dtype_is_float(t->dtype)) return NULL;
     for (int k = 1; k >= (t->op == TN_OP_mul ? 0 : 1); k--) {
         const tn_tensor *x = fu_value_of(c, t->in[1 - k]);
-        if (like(x, t) && fu_is_number(c, t, k, -1, status)) return x;
+        if (tn_same_type(x, t) && fu_is_number(c, t, k, -1, status)) return x;
     }
     return NULL;
 }

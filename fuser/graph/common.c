@@ -49,14 +49,11 @@ static bool same_number(const tn_number *a, const tn_number *b)
 static bool same_operand(const fu_ctx *c, const tn_tensor *a, const tn_tensor *b)
 {
     if (a == b) return true;
-    if (a->dtype != b->dtype || a->ndim != b->ndim ||
-        memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape))
-        return false;
+    if (!tn_same_type(a, b)) return false;
     if (is_constant(a)) return is_constant(b) && same_number(&a->base->attr->number, &b->base->attr->number);
     int la = leaf_of(c, a), lb = leaf_of(c, b);
     if (la >= 0 || lb >= 0) return la == lb;
-    return a->base == b->base && a->offset == b->offset &&
-           !memcmp(a->stride, b->stride, (size_t)a->ndim * sizeof *a->stride);
+    return tn_same_view(a, b);
 }
 
 static uint64_t hash_operand(const fu_ctx *c, const tn_tensor *x)
@@ -98,8 +95,7 @@ static bool same_operands(const fu_ctx *c, const tn_tensor *a, const tn_tensor *
 
 static bool same_node(const fu_ctx *c, const tn_tensor *a, const tn_tensor *b)
 {
-    return a->op == b->op && a->dtype == b->dtype && a->ndim == b->ndim &&
-           !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) && !a->attr == !b->attr &&
+    return a->op == b->op && tn_same_type(a, b) && !a->attr == !b->attr &&
            (!a->attr || !memcmp(a->attr, b->attr, sizeof *a->attr)) && same_operands(c, a, b);
 }
 

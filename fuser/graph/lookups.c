@@ -59,10 +59,7 @@ static int64_t lines_of(const fu_ctx *c, int i)
 static bool is_lookup(const fu_ctx *c, int i, const fu_lookup *l)
 {
     if (!looks_up(c, i) || lines_of(c, i) != l->extent) return false;
-    const tn_tensor *a = index_of(c, i), *b = l->index;
-    const size_t bytes = a->ndim * sizeof(int64_t);
-    return a->base == b->base && a->offset == b->offset && a->ndim == b->ndim && a->dtype == b->dtype &&
-           !memcmp(a->shape, b->shape, bytes) && !memcmp(a->stride, b->stride, bytes);
+    return tn_same_view(index_of(c, i), l->index);
 }
 
 /* Positions that an operator has made are in range where there are not more of them than lines. */

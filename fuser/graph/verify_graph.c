@@ -10,12 +10,6 @@
 
 #include "graph.h"
 
-static bool same_type(const tn_tensor *a, const tn_tensor *b)
-{
-    return a->dtype == b->dtype && a->ndim == b->ndim &&
-           !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape);
-}
-
 /* ---- the graph ---- */
 
 /* Checks operand k of node i: it must be older than i, and be there. Returns the rule that is broken, or
@@ -24,7 +18,7 @@ static const char *wrong_operand(const fu_ctx *c, int i, int k)
 {
     const tn_tensor *t = c->node[i].t, *x = fu_value_of(c, t->in[k]);
     if (fu_value_of(c, x) != x) return "what stands for an operand has something else standing for it";
-    if (!same_type(x, t->in[k])) return "what stands for an operand has another dtype or shape";
+    if (!tn_same_type(x, t->in[k])) return "what stands for an operand has another dtype or shape";
     if (tn_kind_of(x->base) == TN_KIND_NUMBER && x->base->op == TN_OP_constant) return NULL;
     int p = fu_node_of(c, x), slot;
     int64_t offset;
@@ -67,7 +61,7 @@ static const char *wrong_node(const fu_ctx *c, int i)
     const fu_node *n = &c->node[i];
     const char *why = NULL;
     if (n->kind != tn_kind_of(n->t)) return "its kind is not that of its op";
-    if (n->same && !same_type(n->same, n->t)) return "what stands for it has another dtype or shape";
+    if (n->same && !tn_same_type(n->same, n->t)) return "what stands for it has another dtype or shape";
     if (!n->live) return n->spared || n->into >= 0 ? "a node that does not run is spared or written" : NULL;
     for (int k = tn_kind_of(n->t) == TN_KIND_ASSIGN ? 1 : 0; k < n->t->n_in && !why; k++) {
         if (fu_draws(c, n->t, k)) continue;

@@ -472,8 +472,7 @@ static const tn_tensor *loaded(const fu_ctx *c, const fu_tile_parts *p, int alig
         const tn_tensor *t = c->node[p->before[i]].t;
         for (int k = 0; k < t->n_in; k++) {
             const tn_tensor *x = fu_value_of(c, t->in[k]);
-            if (x->dtype != image->dtype || x->ndim != image->ndim || tn_is_number(x) ||
-                memcmp(x->shape, image->shape, sizeof *x->shape * (size_t)x->ndim) || !tn_node_is_dense(x) ||
+            if (!tn_same_type(x, image) || tn_is_number(x) || !tn_node_is_dense(x) ||
                 place_of(p->n_before, p->before, fu_node_of(c, x)) >= 0 || !aligned(c, x, align))
                 continue;
             return x;

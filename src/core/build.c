@@ -14,14 +14,6 @@ int tn_axis(tn_graph *g, const tn_tensor *x, int axis)
     return -1;
 }
 
-bool tn_same_shape(const tn_tensor *a, const tn_tensor *b)
-{
-    if (a->ndim != b->ndim) return false;
-    for (int i = 0; i < a->ndim; i++)
-        if (a->shape[i] != b->shape[i]) return false;
-    return true;
-}
-
 bool tn_broadcast_shape(int na, const int64_t *a, int nb, const int64_t *b, int *n, int64_t *out)
 {
     *n = na > nb ? na : nb;

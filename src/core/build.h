@@ -21,6 +21,7 @@ tn_dtype tn_common_dtype(int n, tn_tensor *const *x);
 tn_tensor *tn_mk_num(tn_graph *g, double v);                                /* weak constant of the text */
 tn_tensor *tn_mk_scalar(tn_graph *g, tn_number v);                          /* weak run-time scalar */
 tn_tensor *tn_mk_typed(tn_graph *g, tn_op op, tn_number v, tn_dtype dtype); /* scalar or constant, 0-d */
+tn_tensor *tn_mk_like(const tn_tensor *x, int64_t v); /* a constant in each place of x */
 tn_tensor *tn_mk_iota(tn_graph *g, int axis, int ndim, const int64_t *shape, tn_dtype dtype);
 
 /* axes: bit mask; the result keeps extents of 1. An empty mask gives x. Sums and products of bool and
@@ -97,5 +98,4 @@ tn_tensor *tn_mk_assign_rows(tn_tensor *target, int axis, tn_tensor *index, tn_t
 
 /* Helpers for shapes. */
 int tn_axis(tn_graph *g, const tn_tensor *x, int axis); /* negative from the back; -1 and an error when bad */
-bool tn_same_shape(const tn_tensor *a, const tn_tensor *b);
 bool tn_broadcast_shape(int na, const int64_t *a, int nb, const int64_t *b, int *n, int64_t *out);

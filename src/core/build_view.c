@@ -130,6 +130,11 @@ tn_tensor *tn_mk_expand(tn_tensor *x, int ndim, const int64_t *shape)
     return strided(TN_OP_expand, x, ndim, shape, stride, x->offset);
 }
 
+tn_tensor *tn_mk_like(const tn_tensor *x, int64_t v)
+{
+    return tn_mk_expand(tn_mk_typed(x->graph, TN_OP_constant, tn_number_i(v), x->dtype), x->ndim, x->shape);
+}
+
 tn_tensor *tn_mk_slice(tn_tensor *x, const int64_t *start, const int64_t *step, const int64_t *count)
 {
     if (!x) return NULL;

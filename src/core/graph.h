@@ -401,6 +401,9 @@ static inline tn_kind tn_kind_of(const tn_tensor *n) { return tn_op_get(n->op)->
 static inline bool tn_is_number(const tn_tensor *x) { return tn_kind_of(x->base) == TN_KIND_NUMBER; }
 int64_t tn_node_numel(const tn_tensor *n);
 bool tn_node_is_dense(const tn_tensor *n); /* row-major without gaps */
+bool tn_same_shape(const tn_tensor *a, const tn_tensor *b);
+bool tn_same_type(const tn_tensor *a, const tn_tensor *b); /* dtype and shape */
+bool tn_same_view(const tn_tensor *a, const tn_tensor *b); /* likewise, of the same elements in memory */
 /* The value of n, which has no memory of its own, is target's, and lies where that does. */
 void tn_node_stand_in(tn_tensor *n, const tn_tensor *target);
 /* True where the number of elements, and of their bytes in any dtype, fits the integers that count them. */

@@ -176,6 +176,22 @@ bool tn_node_is_dense(const tn_tensor *n)
     return true;
 }
 
+bool tn_same_shape(const tn_tensor *a, const tn_tensor *b)
+{
+    return a->ndim == b->ndim && !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape);
+}
+
+bool tn_same_type(const tn_tensor *a, const tn_tensor *b)
+{
+    return a->dtype == b->dtype && tn_same_shape(a, b);
+}
+
+bool tn_same_view(const tn_tensor *a, const tn_tensor *b)
+{
+    return a->base == b->base && a->offset == b->offset && tn_same_type(a, b) &&
+           !memcmp(a->stride, b->stride, (size_t)a->ndim * sizeof *a->stride);
+}
+
 void tn_node_stand_in(tn_tensor *n, const tn_tensor *target)
 {
     n->buf = target->base->buf;

@@ -68,15 +68,17 @@ static int fail_at(tn_session *s, tn_tensor *n, int status, const tn_errbuf *err
     return status;
 }
 
-/* The reference device keeps everything. */
-static int interpret(tn_session *s, tn_tensor *n)
+/* By the interpreter, which keeps everything, or with the loops that were built in. */
+static int compute(tn_session *s, tn_tensor *n)
 {
+    const bool ref = s->device->is_reference;
     tn_errbuf err = {""};
-    if (tn_has_value(n)) return TN_OK; /* one number behind two views */
-    int status = tn_ref_run(n, &err);
+    if (ref && tn_has_value(n)) return TN_OK; /* one number behind two views */
+    int status = ref ? tn_ref_run(n, &err) : tn_builtin_run(s->device, n, &err);
     if (status) return fail_at(s, n, status, &err);
     n->flags |= TN_F_DONE;
-    if (!n->place) return TN_OK;
+    s->stats.kernels += !ref;
+    if (!ref || !n->place) return TN_OK;
     memcpy(tn_node_data(n->place), n->buf->data, (size_t)tn_node_numel(n) * sizeof(double));
     tn_storage_release(n->buf);
     n->buf = n->place->base->buf;
@@ -110,17 +112,6 @@ static void drop_read(tn_flush_scratch *f, int at)
         if (f->root[slot] || (b->flags & TN_F_WANTED) || !b->buf) continue;
         tn_node_drop_value(b);
     }
-}
-
-/* With the loops that were built in. */
-static int run_builtin(tn_session *s, tn_tensor *n)
-{
-    tn_errbuf err = {""};
-    int status = tn_builtin_run(s->device, n, &err);
-    if (status) return fail_at(s, n, status, &err);
-    n->flags |= TN_F_DONE;
-    s->stats.kernels++;
-    return TN_OK;
 }
 
 /* Lists in f->stack the nodes that read what another, ahead of them in the program, will have written over.
@@ -164,7 +155,7 @@ static int run_one(tn_session *s, tn_flush_scratch *f, tn_saved *kept, tn_tensor
     }
     if (!status) status = read_in_time(s, n);
     if (!status && !tn_keep_old(kept, n)) status = tn_fail_memory(s);
-    if (!status) status = s->device->is_reference ? interpret(s, n) : run_builtin(s, n);
+    if (!status) status = compute(s, n);
     if (!status && tn_kind_of(n) == TN_KIND_RANKS) status = run_together(s, n);
     if (!status && !s->device->is_reference) drop_read(f, (int)n->slot);
     return status;
@@ -197,7 +188,7 @@ int tn_run_nodes(tn_session *s, tn_flush_scratch *f)
     tn_saved kept = {0};
     int status = (ref || find_last(f)) && find_overtaken(f) ? TN_OK : tn_fail_memory(s);
     for (int i = 0; i < f->leaf.n && ref && !status; i++) /* numbers get memory too */
-        if (!tn_has_value(f->leaf.at[i]->base)) status = interpret(s, f->leaf.at[i]->base);
+        if (!tn_has_value(f->leaf.at[i]->base)) status = compute(s, f->leaf.at[i]->base);
     status = run_all(s, f, &kept, status);
     for (int i = 0; i < f->node.n && status; i++) tn_node_drop_value(f->node.at[i]);
     tn_put_back(&kept, status != TN_OK);

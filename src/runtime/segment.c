@@ -223,13 +223,6 @@ int tn_segment_collect(tn_session *s, tn_flush_scratch *f)
 
 /* ---- leaves that are the same ---- */
 
-static bool same_leaf(const tn_tensor *a, const tn_tensor *b)
-{
-    size_t bytes = a->ndim * sizeof(int64_t);
-    return a->base == b->base && a->offset == b->offset && a->dtype == b->dtype && a->ndim == b->ndim &&
-           !memcmp(a->shape, b->shape, bytes) && !memcmp(a->stride, b->stride, bytes);
-}
-
 /* For each leaf the first that is the same view: an operator broadcasts anew each time it is called. */
 static bool find_twins(tn_flush_scratch *f)
 {
@@ -244,7 +237,7 @@ static bool find_twins(tn_flush_scratch *f)
         uint64_t h = tn_hash_mix((uint64_t)(uintptr_t)x->base, (uint64_t)x->offset ^ 0x9e3779b97f4a7c15u);
         for (int k = 0; k < x->ndim; k++) h = tn_hash_mix(h ^ (uint64_t)x->shape[k], 0xd1b54a32d192ed03u);
         uint32_t at = (uint32_t)h & (n - 1);
-        while (f->seen[at] >= 0 && !same_leaf(f->leaf.at[f->seen[at]], x)) at = (at + 1) & (n - 1);
+        while (f->seen[at] >= 0 && !tn_same_view(f->leaf.at[f->seen[at]], x)) at = (at + 1) & (n - 1);
         if (f->seen[at] < 0) f->seen[at] = i;
         f->twin[i] = f->seen[at];
     }
