@@ -343,7 +343,11 @@ static void settle(planner *m)
     for (int i = 0; i < m->n; i++) m->p->value[m->s[i].value].offset = m->s[i].offset;
 }
 
-enum { TURNS = 12, CLOSE = 256 }; /* less than a 256th above what is alive is close enough */
+enum {
+    TURNS = 12,
+    VALUES = 12 << 10, /* placed anew in these turns together: a few percent of what planning takes */
+    CLOSE = 256        /* less than a 256th above what is alive is close enough */
+};
 
 static void plan_memory(planner *m)
 {
@@ -352,7 +356,8 @@ static void plan_memory(planner *m)
     p->arena_bytes = place_all(m, by_size);
     p->least_bytes = most_alive(m);
     settle(m);
-    for (int i = 1; i <= TURNS && p->arena_bytes > p->least_bytes + p->least_bytes / CLOSE; i++) {
+    const int turns = m->n > VALUES ? 1 : VALUES / m->n < TURNS ? VALUES / m->n : TURNS;
+    for (int i = 1; i <= turns && p->arena_bytes > p->least_bytes + p->least_bytes / CLOSE; i++) {
         const size_t other = place_all(m, by_crowd);
         if (other <= p->arena_bytes) settle(m);
         p->arena_bytes = other < p->arena_bytes ? other : p->arena_bytes;
