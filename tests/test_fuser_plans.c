@@ -295,6 +295,24 @@ GRAPH(read_later)
     return 2;
 }
 
+static tn_tensor *joined(tn_tensor *a, tn_tensor *b)
+{
+    tn_tensor *const parts[2] = {a, b};
+    return tn_mk_concat(a ? a->graph : NULL, 2, parts, 1);
+}
+
+GRAPH(joined_where_it_was)
+{
+    tn_tensor *x = running_sum(in[0]);
+    return between_sums(root, joined(tn_mk_slice1(x, 1, 0, 1, 40), tn_mk_slice1(in[0], 1, 40, 1, 56)));
+}
+
+GRAPH(joined_elsewhere)
+{
+    tn_tensor *x = running_sum(in[0]);
+    return between_sums(root, joined(tn_mk_slice1(in[0], 1, 0, 1, 40), tn_mk_slice1(x, 1, 20, 1, 56)));
+}
+
 GRAPH(beside_a_product)
 {
     tn_tensor *x = running_sum(in[0]), *y = tn_mk_matmul(in[0], in[0], NULL);
@@ -314,10 +332,16 @@ TEST(results_take_the_place_of_operands)
     static const struct {
         int (*build)(tn_graph *g, tn_tensor *const *in, tn_tensor **root);
         bool shared;
-    } cases[] = {{same_points, true},      {same_points_of_rows, true},
-                 {crosswise, false},       {another_row, false},
-                 {shifted, false},         {read_later, false},
-                 {beside_a_product, true}, {of_its_own_product, false}};
+    } cases[] = {{same_points, true},
+                 {same_points_of_rows, true},
+                 {crosswise, false},
+                 {another_row, false},
+                 {shifted, false},
+                 {read_later, false},
+                 {beside_a_product, true},
+                 {of_its_own_product, false},
+                 {joined_where_it_was, true},
+                 {joined_elsewhere, false}};
     tn_session *s = rig_open(TN_CPU);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         rig_case c = {1, {{TN_F32, 2, {96, 96}, -1, 1}}, cases[k].build, 0, 1e-5};

@@ -215,12 +215,12 @@ static void write_both(fu_em *e, const fu_group *g, int n_in, fu_prog *const *la
 
 /* ---- results in the place of operands ---- */
 
-/* Returns true where load v reads the very elements that store s writes: at each point the same one, before
- * it is written, and in no later phase. */
+/* Returns true where load v reads the very elements that store s writes: at each point the same one, or none,
+ * before it is written, and in no later phase. */
 static bool reads_before(const fu_em *e, const fu_value *v, const fu_store *s)
 {
     const fu_prog *p = e->p;
-    if (v->kind != FU_LOAD || v->n_arg || v->staged || v->offset != s->offset || v->shift != s->shift ||
+    if (v->kind != FU_LOAD || v->staged || v->offset != s->offset || v->shift != s->shift ||
         tn_dtype_size(v->dtype) != tn_dtype_size(s->dtype) || memcmp(v->stride, s->stride, sizeof v->stride))
         return false;
     /* on a GPU, threads of a warp that have no row of their own read what another row is about */
