@@ -84,8 +84,9 @@ static bool kept_beside(const fu_ctx *c, int a, int b)
     return n->root;
 }
 
-/* Returns true where the product of group a, which makes less than it reads, would wait in group b for what is
- * made after it: with a part of a gradient, of a weight that is used twice, for the other part. */
+/* Returns true where the product of group a, which makes less than it reads, would wait in group b for what
+ * another kernel of its own kind makes after it: with a part of a gradient, of a weight that is used twice, for
+ * the other part. */
 static bool keeps_waiting(const fu_ctx *c, int a, int b)
 {
     const int product = c->group[a].member[0];
@@ -95,7 +96,7 @@ static bool keeps_waiting(const fu_ctx *c, int a, int b)
     for (int i = 0; i < g->n; i++)
         for (int k = 0; k < c->node[g->member[i]].t->n_in; k++) {
             const int p = fu_node_of(c, fu_value_of(c, c->node[g->member[i]].t->in[k]));
-            later = later || (p > product && !fu_has(g, p));
+            later = later || (p > product && fu_room_of(c->node[p].t) != FU_LOOPS);
         }
     return later && fu_bytes(t) < fu_bytes(t->in[0]) + fu_bytes(t->in[1]);
 }
