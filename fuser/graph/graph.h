@@ -254,9 +254,10 @@ int fu_group_of(const fu_ctx *c, int node);
 int fu_awaited(const fu_ctx *c, int g, int node, int k);
 void fu_by_id(int n, int *node); /* sorts a few nodes, as members of groups stand */
 bool fu_has(const fu_group *g, int node);
-bool fu_alone(const fu_ctx *c, const fu_group *g);                /* a node of it is to have no company */
-int64_t fu_bytes(const tn_tensor *t);                             /* of all its elements */
-fu_room fu_room_of(const tn_tensor *t);                           /* of its node by itself */
+int fu_find(int n, const int *list, int x);        /* where in a list of n numbers x is; -1: nowhere */
+bool fu_alone(const fu_ctx *c, const fu_group *g); /* a node of it is to have no company */
+int64_t fu_bytes(const tn_tensor *t);              /* of all its elements */
+fu_room fu_room_of(const tn_tensor *t);            /* of its node by itself */
 fu_candidate fu_candidate_of(const fu_ctx *c, const fu_group *g); /* the group as it is, to run */
 /* Returns true where some group reads the node's value from memory: one that computes a user of the node, but
  * not the node itself. With a candidate k: as if k were one group already. */

@@ -19,21 +19,16 @@ int fu_awaited(const fu_ctx *c, int g, int node, int k)
     return own ? g : owner;
 }
 
-bool fu_has(const fu_group *g, int node)
+int fu_find(int n, const int *list, int x)
 {
-    for (int i = 0; i < g->n; i++)
-        if (g->member[i] == node) return true;
-    return false;
+    for (int i = 0; i < n; i++)
+        if (list[i] == x) return i;
+    return -1;
 }
+
+bool fu_has(const fu_group *g, int node) { return fu_find(g->n, g->member, node) >= 0; }
 
 static bool is_of(const fu_candidate *k, int g) { return k && (g == k->a || g == k->b); }
-
-static bool is_member(const fu_candidate *k, int node)
-{
-    for (int i = 0; i < k->n; i++)
-        if (k->member[i] == node) return true;
-    return false;
-}
 
 bool fu_read_outside(const fu_ctx *c, const fu_candidate *k, int node)
 {
@@ -41,7 +36,8 @@ bool fu_read_outside(const fu_ctx *c, const fu_candidate *k, int node)
     for (int i = 0; i < n->n_user; i++) {
         const fu_node *u = &c->node[n->user[i]];
         const int owner = fu_group_of(c, n->user[i]);
-        if (is_of(k, owner) ? !is_member(k, node) : !fu_has(&c->group[owner], node)) return true;
+        if (is_of(k, owner) ? fu_find(k->n, k->member, node) < 0 : !fu_has(&c->group[owner], node))
+            return true;
         for (int j = 0; j < u->n_copy; j++) {
             const int g = fu_alive(c, u->copy[j]);
             if (!is_of(k, g) && !fu_has(&c->group[g], node)) return true;

@@ -33,13 +33,6 @@ static const char *wrong_operand(const fu_ctx *c, int i, int k)
     return "a reader is not among the users of what it reads";
 }
 
-static bool waits_for(const fu_node *n, int other)
-{
-    for (int k = 0; k < n->n_after; k++)
-        if (n->after[k] == other) return true;
-    return false;
-}
-
 /* Checks the place that node i is to write its value to: inside of a node that leaves its memory to
  * others. */
 static const char *wrong_target(const fu_ctx *c, int i)
@@ -67,7 +60,7 @@ static const char *wrong_node(const fu_ctx *c, int i)
         if (fu_draws(c, n->t, k)) continue;
         int p = fu_node_of(c, fu_value_of(c, n->t->in[k]));
         why = wrong_operand(c, i, k);
-        if (!why && p >= 0 && !waits_for(n, p)) why = "does not wait for what it reads";
+        if (!why && p >= 0 && fu_find(n->n_after, n->after, p) < 0) why = "does not wait for what it reads";
     }
     for (int k = 0; k < n->n_user && !why; k++)
         if (n->user[k] <= i || n->user[k] >= c->n_node || !c->node[n->user[k]].live)

@@ -33,8 +33,7 @@ static bool of_backward(const fu_ctx *c, int node)
 static bool collect(const fu_ctx *c, int node, chain *s)
 {
     const tn_tensor *t = c->node[node].t;
-    for (int i = 0; i < s->n; i++)
-        if (s->node[i] == node) return true;
+    if (fu_find(s->n, s->node, node) >= 0) return true;
     if (s->n == MOST || tn_node_written(t)) return false;
     s->node[s->n++] = node;
     for (int k = 0; k < t->n_in; k++) {

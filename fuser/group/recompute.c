@@ -64,8 +64,7 @@ static bool collect_again(const fu_ctx *c, int node, again *r)
 {
     const tn_tensor *t = c->node[node].t;
     double cost = cost_of(t);
-    for (int i = 0; i < r->n; i++)
-        if (r->node[i] == node) return true;
+    if (fu_find(r->n, r->node, node) >= 0) return true;
     if (cost < 0 || r->n == FU_MAX_MEMBERS) return false;
     r->cost += cost;
     r->node[r->n++] = node;

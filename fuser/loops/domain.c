@@ -334,13 +334,6 @@ static result pass_edge(const fu_ctx *c, fu_domain *d, int m, int k, int produce
     return changed ? CHANGED : SAME;
 }
 
-static int member_at(const fu_domain *d, int node)
-{
-    for (int i = 0; i < d->n; i++)
-        if (d->member[i] == node) return i;
-    return -1;
-}
-
 static int64_t space_size(const fu_ctx *c, int node)
 {
     int ndim;
@@ -395,7 +388,7 @@ static int list_edges(const fu_ctx *c, const fu_domain *d, edge *list, int most)
     for (int m = 0; m < d->n; m++) {
         const tn_tensor *t = c->node[d->member[m]].t;
         for (int k = 0; k < t->n_in; k++) {
-            const int node = fu_node_of(c, fu_value_of(c, t->in[k])), p = node < 0 ? -1 : member_at(d, node);
+            const int node = fu_node_of(c, fu_value_of(c, t->in[k])), p = fu_find(d->n, d->member, node);
             if (p < 0) continue;
             if (n == most) return -1;
             list[n++] =
@@ -465,7 +458,7 @@ static void find_sliced(const fu_ctx *c, const fu_domain *d, bool *sliced)
         const tn_tensor *t = c->node[d->member[m]].t;
         for (int k = 0; k < t->n_in; k++) {
             const tn_tensor *operand = fu_value_of(c, t->in[k]);
-            int p = fu_node_of(c, operand), at = p < 0 ? -1 : member_at(d, p);
+            int p = fu_node_of(c, operand), at = fu_find(d->n, d->member, p);
             if (at < 0) continue;
             sliced[at] = sliced[at] || sliced[m];
             for (const tn_tensor *v = operand; v != c->node[p].t && v->n_in; v = v->in[0])

@@ -16,8 +16,7 @@ typedef struct chain {
 static bool collect(const fu_ctx *c, int node, chain *s)
 {
     const fu_node *m = &c->node[node];
-    for (int i = 0; i < s->n; i++)
-        if (s->node[i] == node) return true;
+    if (fu_find(s->n, s->node, node) >= 0) return true;
     if (m->kind != TN_KIND_ELTWISE && m->kind != TN_KIND_CAST && m->kind != TN_KIND_IOTA) return false;
     if (tn_node_written(m->t) || m->spared || m->into >= 0) return false;
     for (int k = 0; k < m->t->n_in; k++) {

@@ -164,10 +164,7 @@ static uint32_t bounded(const fu_domain *d, const fu_axis *axis, int ndim)
 /* The member of the group that computes t, among the first m; -1: it is read from memory. */
 static int made_by(const builder *b, int m, const tn_tensor *t)
 {
-    int node = fu_node_of(b->c, t);
-    for (int i = 0; node >= 0 && i < m; i++)
-        if (b->d->member[i] == node) return i;
-    return -1;
+    return fu_find(m, b->d->member, fu_node_of(b->c, t));
 }
 
 /* The value in memory of t, whose axes are `axis`, where those of `edge` say that there is one; elsewhere

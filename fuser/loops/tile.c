@@ -314,13 +314,6 @@ bool fu_tile_pays(const fu_ctx *c, int node, bool kept)
 
 enum { OF_ELEMENT = 1, OF_STATISTIC = 2, IN_LAST = 4, IN_EACH = 8, IN_BEFORE = 16, IN_ANY = 4 + 8 + 16 };
 
-static int place_of(int n, const int *member, int node)
-{
-    for (int i = 0; i < n; i++)
-        if (member[i] == node) return i;
-    return -1;
-}
-
 /* A value of each column, such as the one that statistics are about, where the convolution has written it, as
  * f32: the last program can read it. */
 static bool column_as_f32(const fu_ctx *c, const fu_node *n, int conv)
@@ -364,7 +357,7 @@ static tn_cut_reason divide(const fu_ctx *c, const fu_candidate *cand, fu_tile_p
         n_column += column;
         if (m->statistic || column) of[i] = OF_STATISTIC;
         for (int k = tn_kind_of(t) == TN_KIND_ASSIGN ? 1 : 0; k < t->n_in && !m->statistic; k++) {
-            int at = place_of(i, member, producer(c, t->in[k]));
+            int at = fu_find(i, member, producer(c, t->in[k]));
             if (at >= 0) of[i] |= of[at] & (OF_ELEMENT | OF_STATISTIC);
         }
         of[i] |= of[i] & OF_STATISTIC ? IN_LAST : of[i] & OF_ELEMENT ? IN_EACH : 0;
@@ -375,7 +368,7 @@ static tn_cut_reason divide(const fu_ctx *c, const fu_candidate *cand, fu_tile_p
         const fu_node *m = &c->node[member[i]];
         if (m->statistic == FU_WITHIN) continue;
         for (int k = 0; k < m->t->n_in && multiplies(m); k++) { /* image, weight, bias */
-            int at = place_of(n, member, producer(c, m->t->in[k]));
+            int at = fu_find(n, member, producer(c, m->t->in[k]));
             if (at >= 0 && k == 1) return TN_CUT_TILE;
             if (at >= 0) of[at] |= k ? IN_EACH : IN_BEFORE;
         }
@@ -384,7 +377,7 @@ static tn_cut_reason divide(const fu_ctx *c, const fu_candidate *cand, fu_tile_p
         if (of[i] & IN_BEFORE && of[i] != IN_BEFORE) return TN_CUT_TILE;
         const tn_tensor *about = m->about;
         for (int k = about ? -1 : 0; k < (m->statistic ? 0 : m->t->n_in); k++) {
-            int at = place_of(n, member, producer(c, k < 0 ? about : m->t->in[k]));
+            int at = fu_find(n, member, producer(c, k < 0 ? about : m->t->in[k]));
             if (at >= 0 && !(of[at] & (OF_ELEMENT | OF_STATISTIC))) of[at] |= of[i] & IN_ANY;
         }
     }
@@ -473,7 +466,7 @@ static const tn_tensor *loaded(const fu_ctx *c, const fu_tile_parts *p, int alig
         for (int k = 0; k < t->n_in; k++) {
             const tn_tensor *x = fu_value_of(c, t->in[k]);
             if (!tn_same_type(x, image) || tn_is_number(x) || !tn_node_is_dense(x) ||
-                place_of(p->n_before, p->before, fu_node_of(c, x)) >= 0 || !aligned(c, x, align))
+                fu_find(p->n_before, p->before, fu_node_of(c, x)) >= 0 || !aligned(c, x, align))
                 continue;
             return x;
         }
