@@ -1,6 +1,6 @@
 /* decode.c - a PNG or JPEG image as bytes. The decoder is stb_image, kept to these formats in memory; what it
- * would let pass is looked for here: headers that ask for more than a file can hold, and a JPEG that is cut
- * off, whose missing part it takes for grey. Read tn_nn_decode first. */
+ * would let pass is looked for here: headers and chunks that ask for more than a file can hold, and a JPEG that
+ * is cut off, whose missing part it takes for grey. Read tn_nn_decode first. */
 #include "nn.h"
 
 #ifdef TN_HAVE_STB
@@ -26,9 +26,9 @@ static void *noted(void *p)
 #include <stb/stb_image.h>
 
 enum { MOST_SIDE = 1 << 16, MOST_PIXELS = 1 << 28 };
-/* Pixels of one bit, packed as well as deflate can: a header that wants more of a byte is lying. A JPEG has a
- * bit for 64 pixels at least. */
-enum { MOST_OF_A_BYTE = 8 * 1032 };
+/* Of a byte of the file, as bits of pixels: deflate packs 1032 to 1 at best, and a JPEG has a bit for 64 pixels at
+ * least. A header that wants more is lying. */
+enum { MOST_OF_PNG = 8 * 1032, MOST_OF_JPEG = 8 * 64 };
 
 /* By how they begin, to the byte: the decoder also takes for a JPEG what has filling bytes before it, and
  * would get one that has not been looked through. */
@@ -85,6 +85,28 @@ static bool whole_jpeg(const unsigned char *p, size_t size, int *w, int *h)
     return false;
 }
 
+/* Goes over a PNG from chunk to chunk, none of which may claim more than there is: the decoder takes memory for
+ * what a chunk claims. False where it has no end. */
+static bool whole_png(const unsigned char *p, size_t size)
+{
+    for (size_t at = 8; at + 8 <= size;) {
+        const size_t bytes =
+            (size_t)p[at] << 24 | (size_t)p[at + 1] << 16 | (size_t)p[at + 2] << 8 | p[at + 3];
+        if (!memcmp(p + at + 4, "IEND", 4)) return true;
+        if (bytes > size - at - 8) return false;
+        at += bytes + 12;
+    }
+    return false;
+}
+
+/* Bits of a pixel, one at least. */
+static unsigned png_bits(const unsigned char *p, size_t size)
+{
+    static const unsigned char samples[] = {1, 0, 3, 1, 2, 0, 4}; /* grey, -, colours, palette, with alpha */
+    const bool said = size > 25 && !memcmp(p + 12, "IHDR", 4) && p[25] < sizeof samples;
+    return said && samples[p[25]] ? samples[p[25]] * p[24] : 1;
+}
+
 int tn_nn_decode(const char *path, const unsigned char *file, size_t size, int channels, nn_picture *out,
                  nn_why *why)
 {
@@ -93,10 +115,11 @@ int tn_nn_decode(const char *path, const unsigned char *file, size_t size, int c
     if (size > INT32_MAX ||
         (!jpeg && (!is_png(file, size) || !stbi_info_from_memory(file, (int)size, &w, &h, &found))))
         return tn_nn_why(why, TN_E_FORMAT, "%s: not a PNG or JPEG image", path);
-    if (jpeg && !whole_jpeg(file, size, &w, &h))
+    if (jpeg ? !whole_jpeg(file, size, &w, &h) : !whole_png(file, size))
         return tn_nn_why(why, TN_E_FORMAT, "%s: cut off or corrupt", path);
+    const uint64_t bits = (uint64_t)w * (uint64_t)h * (jpeg ? 1 : png_bits(file, size));
     if (w > MOST_SIDE || h > MOST_SIDE || (int64_t)w * h > MOST_PIXELS ||
-        (uint64_t)w * (uint64_t)h / MOST_OF_A_BYTE > size)
+        bits / (jpeg ? MOST_OF_JPEG : MOST_OF_PNG) > size)
         return tn_nn_why(why, TN_E_FORMAT, "%s: %d x %d pixels are more than a file of this size holds", path,
                          w, h);
     starved = false;

@@ -188,6 +188,24 @@ TEST(sheet_reads_and_refuses)
         assert_null(images.pixels);
     }
     fuzz("x.png", png, n, 1000, true);
+
+    /* Memory is asked for after what the file can hold: a chunk that claims 512 MB, pixels of 64 bits. */
+    static const struct {
+        size_t at;
+        uint8_t with[6];
+        const char *text;
+    } claim[] = {{33, {0x20, 0, 0, 0, 'I', 'D'}, "cut off or corrupt"},
+                 {18, {0x0f, 0xa0, 0, 0, 0x0f, 0xa0}, "4000 x 4000 pixels are more than a file"}};
+    for (size_t i = 0; i < sizeof(claim) / sizeof(*claim); i++) {
+        small_png(png);
+        assert_memory_equal(png + 37, "IDAT", 4);
+        memcpy(png + claim[i].at, claim[i].with, sizeof(claim[i].with));
+        if (i) memcpy(png + 24, (const uint8_t[]){16, 6}, 2);
+        put("x.png", png, n);
+        memset(&why, 0, sizeof(why));
+        assert_int_equal(tn_nn_sheet(in_base("x.png"), 4, 28, 28, &images, &why), TN_E_FORMAT);
+        if (!strstr(why.text, claim[i].text)) fail_msg("%s", why.text);
+    }
 }
 
 static void be32(uint8_t *p, uint32_t v)
