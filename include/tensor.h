@@ -345,7 +345,8 @@ TN_API int tn_print_at(tn_tensor *x, FILE *out, const char *file, int line);
 TN_API int tn_backward(tn_tensor *loss);
 TN_API int tn_backward_at(tn_tensor *loss, const char *file, int line);
 /* x's gradient by now, its mean over all ranks (tn_mean_over_ranks); NULL without an error when x has none. Ask again
- * after another tn_backward: a handle from before it may show the old sum or the new one. */
+ * after another tn_backward: a handle from before it may show the old sum or the new one. Behind an assignment to where
+ * it stands (tn_param_slab) it is what was assigned, to which another tn_backward adds. */
 TN_API tn_tensor *tn_gradient(tn_tensor *x);
 /* d loss / d inputs[i] into grads[i] (NULL where loss does not depend on it, which the error of an operator that is
  * given it beside other tensors tells; one that is given nothing else has no session to tell). The results are
@@ -422,7 +423,9 @@ TN_API int tn_make_room(tn_session *s);
 
 /* All parameters of one dtype stand in one row of memory, and so do their gradients, in the same places: a
  * flat tensor each, persistent, owned by the session. A parameter is the `count` elements from `first`;
- * between two of them are up to 63 elements that are zero in both. Assigning to the whole assigns to each. */
+ * between two of them are up to 63 elements that are zero in both. Assigning to the whole assigns to each. Of a
+ * parameter that has no gradient in this step (tn_has_gradient) the gradients hold what an earlier step has left
+ * there, which updates do not look at: leave such elements out of sums over the whole, as of a norm. */
 TN_FUNCTION(int, param_slab, tn_session *s, tn_dtype dtype, tn_tensor **values, tn_tensor **gradients);
 TN_API int tn_param_segment(const tn_tensor *param, int64_t *first, int64_t *count);
 TN_API bool tn_has_gradient(const tn_tensor *param); /* written by a tn_backward of this step */

@@ -242,6 +242,8 @@ typedef struct tn_params {
     tn_tensor *const *list;
 } tn_params;
 TN_API tn_params tn_all_params(tn_session *s);
+/* The parameters that are written down, for the call that it stands in: the list lives to the end of the block around it,
+ * and the statement of an `if` is such a block, with braces or without. */
 #define TN_PARAMS(...)                                                                                       \
     ((tn_params){(int)(sizeof((tn_tensor *const[]){__VA_ARGS__}) / sizeof(tn_tensor *)),                     \
                  (tn_tensor *const[]){__VA_ARGS__}})

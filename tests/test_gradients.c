@@ -291,6 +291,58 @@ TEST(who_assigns_to_the_slab_is_heard)
     }
 }
 
+/* Behind an assignment tn_gradient gives what was assigned, another backward adds to that, and the update reads the
+ * sum, in both modes and whatever has run before: of one parameter that it covers, and one that it does not. */
+TEST(what_is_assigned_is_the_gradient)
+{
+    enum { N = 100 };
+    for (int how = 0; how < 16; how++) {
+        const bool whole = how & 4;
+        tn_session *s =
+            tn_open(.device = subject_device(), .mode = how & 8 ? TN_FUSED : TN_EAGER, .log = quiet);
+        tn_tensor *w[2] = {tn_param(s, "a", tn_full(s, 1, TN_F32, TN_SHAPE(N))),
+                           tn_param(s, "b", tn_full(s, 2, TN_F32, TN_SHAPE(N)))};
+        tn_tensor *values, *gradients;
+        tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 0.5);
+        if (whole)
+            assert_int_equal(tn_param_slab(s, TN_F32, &values, &gradients), 0);
+        else
+            assert_int_equal(tn_param_range(s, TN_F32, 2, 2, &values, &gradients), 0); /* b's blocks */
+        double want[2] = {1, 2};
+        for (int step = 0; step < STEPS; step++) {
+            tn_tensor *kept[2][2], *loss = NULL;
+            tn_step_begin(s);
+            for (int k = 0; k < 2; k++) {
+                tn_tensor *half = tn_mul_scalar(tn_sum(tn_square(w[k]), TN_ALL, false), 0.5);
+                loss = k ? tn_add(loss, half) : half;
+            }
+            tn_backward(loss);
+            if (how & 1) tn_flush(s);
+            tn_assign(gradients, tn_mul_scalar(gradients, 0.25));
+            if (how & 2) tn_flush(s);
+            for (int k = 0; k < 2; k++) kept[0][k] = tn_keep(tn_gradient(w[k]));
+            tn_backward(tn_add(tn_sum(w[0], TN_ALL, false), tn_sum(w[1], TN_ALL, false)));
+            for (int k = 0; k < 2; k++) kept[1][k] = tn_keep(tn_gradient(w[k]));
+            tn_optim_step(o);
+            tn_step_end(s);
+            assert_string_equal(tn_error_text(s), "");
+            for (int k = 0; k < 2; k++) {
+                const double g = want[k] * (whole || k ? 0.25 : 1);
+                float got[3][N];
+                want[k] -= 0.5 * (g + 1);
+                tn_tensor *const all[3] = {kept[0][k], kept[1][k], w[k]};
+                for (int i = 0; i < 3; i++) tn_read(all[i], TN_F32, got[i], sizeof got[i]);
+                assert_string_equal(tn_error_text(s), "");
+                for (int i = 0; i < N; i++)
+                    assert_true(fabs(got[0][i] - g) < 1e-6 && fabs(got[1][i] - g - 1) < 1e-6 &&
+                                fabs(got[2][i] - want[k]) < 1e-6);
+                for (int i = 0; i < 2; i++) tn_free(kept[i][k]);
+            }
+        }
+        assert_int_equal(tn_close(s), 0);
+    }
+}
+
 /* Checked mode, which copies what a run reads and writes, by whole slabs. */
 TEST(checked_where_a_slab_has_memory_in_part)
 {

@@ -111,6 +111,22 @@ int tn_make_room(tn_session *s)
     return s->graph.error.status;
 }
 
+/* Gradients that p covers are what has been assigned to them: tn_gradient gives that, and a backward adds to it. */
+static int regrade(tn_session *s, const tn_tensor *p)
+{
+    tn_graph *g = &s->graph;
+    for (int i = 0; p->flags & TN_F_GRADIENT && i < s->n_params; i++) {
+        tn_tensor *w = s->params[i];
+        if (!w->grad || w->grad_step != g->generation || !tn_node_overlap(w->place, p)) continue;
+        tn_ask_gradient(w); /* it is to stand there */
+        tn_tensor *now = tn_use(w->place), *leaf = now ? tn_use(w) : NULL;
+        if (!leaf || !tn_graph_grade(g, leaf, now)) break;
+        now->flags |= TN_F_USER; /* as those of a backward */
+        w->grad = now;
+    }
+    return g->error.status;
+}
+
 /* After an error no effect of the step takes place. */
 int tn_assign_node(tn_tensor *p, tn_tensor *target, const tn_lines *lines, tn_tensor *source, bool defer)
 {
@@ -136,7 +152,7 @@ int tn_assign_node(tn_tensor *p, tn_tensor *target, const tn_lines *lines, tn_te
     if (!defer && !waits) {
         int status = tn_run(s, 1, &node);
         if (!status) p->flags &= ~(uint32_t)TN_F_REFUSED;
-        return status;
+        return status ? status : regrade(s, p);
     }
     if (p->flags & TN_F_REFUSED) node->flags |= TN_F_RESCUES;
     p->flags &= ~(uint32_t)TN_F_REFUSED;
@@ -145,7 +161,7 @@ int tn_assign_node(tn_tensor *p, tn_tensor *target, const tn_lines *lines, tn_te
         node->flags |= TN_F_STANDS | (p->flags & (TN_F_REQUIRES_GRAD | TN_F_PARAM));
         p->of = node;
     }
-    return TN_OK;
+    return regrade(s, p);
 }
 
 static bool outlives(tn_scope *sc, const tn_tensor *p)

@@ -275,7 +275,10 @@ static tn_tensor *new_param(tn_session *s, const char *name, tn_tensor *init, co
         if (p) p->place = tn_node_new_persistent(sc.g, d, init->ndim, init->shape);
         char *copy = p ? tn_strdup(name) : NULL;
         if (p) p->buf = tn_storage_window(s->slab[d].values->buf, at, bytes);
-        if (p && p->place) p->place->buf = tn_storage_window(s->slab[d].gradients->buf, at, bytes);
+        if (p && p->place) {
+            p->place->buf = tn_storage_window(s->slab[d].gradients->buf, at, bytes);
+            p->place->flags |= TN_F_GRADIENT;
+        }
         bool whole = p && copy && p->buf && p->place && p->place->buf;
         if (p && (!whole || !list_add(&s->params, &s->n_params, &s->cap_params, p))) {
             tn_free_mem(copy);

@@ -247,7 +247,9 @@ static void set_flags_anew(tn_session *s, uint32_t cut)
     tn_graph *g = &s->graph;
     uint32_t walked = 0; /* a backward is done with what was read before its end */
     for (int i = 0; i < t->n; i++)
-        if (t->entry[i].graded1 > t->entry[i].graded0) walked = t->entry[i].end;
+        if (t->entry[i].graded1 > t->entry[i].graded0 &&
+            !(g->graded[t->entry[i].graded0].grad->flags & TN_F_VERSION)) /* else it assigns to gradients */
+            walked = t->entry[i].end;
     for (uint32_t i = 0; i < cut; i++) {
         tn_tensor *n = g->nodes[i];
         n->flags &= ~(uint32_t)LATER;

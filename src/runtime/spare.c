@@ -13,12 +13,6 @@ static bool looks(tn_tensor *v, void *seen)
     return true;
 }
 
-static bool assigns(tn_tensor *writer, void *seen)
-{
-    if (tn_kind_of(writer) == TN_KIND_ASSIGN) *(bool *)seen = true;
-    return true;
-}
-
 tn_tensor *tn_update_gradient(tn_tensor *param)
 {
     const tn_tensor *p = param ? tn_resolve(param) : NULL;
@@ -27,9 +21,6 @@ tn_tensor *tn_update_gradient(tn_tensor *param)
     const size_t bytes = (size_t)tn_node_numel(p) * tn_dtype_size(p->dtype);
     if (bytes < s->apart || !tn_deferred(s) || !s->device->shares_host_memory || s->device->is_reference ||
         s->device->no_compiler || tn_ranks(s) > 1 || s->caught || s->explain->check || tn_has_value(p->grad))
-        return NULL;
-    bool assigned = false; /* where it stands in the slab, as by who scales gradients by hand */
-    if (!tn_graph_meet(p->graph, &p->graph->writers, p->place, 0, UINT32_MAX, assigns, &assigned) || assigned)
         return NULL;
     p->grad->flags |= TN_F_UPDATES;
     return tn_handle(p->grad);
