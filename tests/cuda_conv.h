@@ -26,14 +26,14 @@ typedef struct tiling {
     bool halo;
 } tiling;
 static const tiling tilings[] = {
-    {32, 32, 2, 1, 16, 3, false},    {64, 32, 2, 1, 32, 4, false},   {32, 64, 1, 4, 16, 2, false},
-    {64, 64, 2, 2, 16, 3, false},    {128, 128, 8, 1, 32, 4, false}, {128, 256, 8, 1, 32, 3, false},
-    {256, 128, 8, 1, 32, 4, false},  {256, 64, 8, 1, 32, 4, false},  {128, 64, 8, 1, 32, 3, false},
-    {192, 256, 12, 1, 32, 4, false}, {384, 128, 12, 1, 32, 4, true}, {256, 128, 8, 1, 32, 4, true},
-    {256, 64, 8, 1, 32, 3, true},    {128, 128, 8, 1, 32, 4, true},  {64, 576, 12, 1, 32, 4, true},
-    {64, 576, 12, 1, 32, 3, true}};
-enum { WARPGROUPS = 4, HALOS = 10, TURNED = 14, TILINGS = sizeof tilings / sizeof *tilings };
-/* the first of the tilings that are by them, that keep a part of the image, and that do for the weights */
+    {32, 32, 2, 1, 16, 3, false},   {64, 32, 2, 1, 32, 4, false},   {32, 64, 1, 4, 16, 2, false},
+    {64, 64, 2, 2, 16, 3, false},   {128, 128, 8, 1, 32, 4, false}, {128, 256, 8, 1, 32, 3, false},
+    {256, 128, 8, 1, 32, 4, false}, {256, 64, 8, 1, 32, 4, false},  {128, 64, 8, 1, 32, 3, false},
+    {384, 128, 12, 1, 32, 4, true}, {256, 128, 8, 1, 32, 4, true},  {256, 64, 8, 1, 32, 3, true},
+    {128, 128, 8, 1, 32, 4, true},  {64, 576, 12, 1, 32, 4, true},  {64, 576, 12, 1, 32, 3, true}};
+enum { WARPGROUPS = 4, HALOS = 9, TURNED = 13, TILINGS = sizeof tilings / sizeof *tilings, CHOSEN };
+/* the first of the tilings that are by them, that keep a part of the image, and that do for the weights; the one
+ * that is chosen */
 
 typedef struct test_case {
     tn_conv2d_desc d;
@@ -118,11 +118,11 @@ static inline bool add(cases *l, const tn_target *target, test_case c)
     c.d.ow = free_x / c.d.stride[1] + 1;
     tn_target t = *target;
     t.tf32 = c.tf32;
-    const tiling *w = &tilings[c.tiling];
+    const tiling *w = &tilings[c.tiling % TILINGS];
     c.tile.bm = w->bm, c.tile.bn = w->bn, c.tile.warps_m = w->warps_m, c.tile.warps_n = w->warps_n;
     c.tile.bk = c.d.dtype == TN_F32 ? w->bk_words : 2 * w->bk_words;
     c.tile.stages = w->stages, c.tile.splits = c.splits, c.tile.halo = w->halo;
-    if (!fu_conv_tile_as(&c.d, &t, c.stats, &c.tile)) return false;
+    if (!(c.tiling == CHOSEN ? fu_conv_tile : fu_conv_tile_as)(&c.d, &t, c.stats, &c.tile)) return false;
     const bool alone = c.d.groups > 1 && c.d.groups == c.d.c;
     char kind[32] = "conv";
     if (alone) snprintf(kind, sizeof kind, "depthwise");
@@ -132,6 +132,10 @@ static inline bool add(cases *l, const tn_target *target, test_case c)
     snprintf(c.name, sizeof c.name, "%s_%d_%d_%d_%d_%d%d%d_%d%d%d%d%d", kind, (int)c.d.pass, (int)c.d.dtype,
              c.tf32, c.tiling, c.tile.vec_a, c.tile.vec_b, c.tile.pack, c.tile.splits > 1, c.stats,
              c.prologue, w->halo && deep > c.tile.bk, deep % c.tile.bk == 0);
+    if (c.tiling == CHOSEN)
+        snprintf(c.name + strlen(c.name), sizeof c.name - strlen(c.name), "_%d_%d_%d", c.tile.bm, c.tile.bn,
+                 c.tile.row);
+    if (c.tile.few) snprintf(c.name, sizeof c.name, "few_%d", l->n); /* most of it is compiled in */
     if (l->n == l->room) {
         l->room = l->room ? 2 * l->room : 64;
         l->c = realloc(l->c, (size_t)l->room * sizeof *l->c);

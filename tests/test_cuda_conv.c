@@ -67,8 +67,7 @@ CUDA_TEST(warpgroups)
                 const int size = (int)below(SIZES);
                 c.tiling = WARPGROUPS + size;
                 if (small_groups(&c.d) || (c.d.groups > 1 && c.d.groups == c.d.c)) continue;
-                if (c.prologue && (size == SIZES - 1 || (pass == 0 && c.splits > 1)))
-                    continue; /* have no room for one */
+                if (c.prologue && pass == 0 && c.splits > 1) continue; /* have no room for one */
                 if (!add(&l, &d->target, c)) continue;
                 assert_true(l.c[l.n - 1].tile.wgmma);
                 i++, of[size]++;
@@ -119,6 +118,72 @@ CUDA_TEST(halos)
     device_close(d);
 }
 
+/* Of few channels: windows that begin at odd and at even places, or at both; tiles of several images. */
+CUDA_TEST(few_channels)
+{
+    sim.set("shared-most", 227 << 10);
+    tn_device *d = device_open();
+    cases l = {.n = 0};
+    int of[2] = {0}, odd = 0, shifted = 0, several = 0, stats = 0, far = 0, alone = 0, many = 0;
+    seed = 811;
+    for (int pass = 0; pass < 3; pass += 2)
+        for (int i = 0, tries = 0; i < (full ? 60 : 14) && tries < 1000; tries++) {
+            test_case c = {.tiling = CHOSEN, .whole = below(4) > 0};
+            c.d = conv_desc(below(2) ? TN_F16 : TN_BF16, (tn_conv_pass)pass, 1 + below(3), 1 + below(14),
+                            1 + below(4), 8 * (1 + below(18)), 3);
+            if (pass == 0 && below(3) == 0) c.d.oc = 1 + below(70);
+            c.d.w = below(4) ? 1 + below(14) : 60 + below(60);
+            c.d.kh = 1 + below(5), c.d.kw = 1 + below(7);
+            if (i == 0) c.d.h = c.d.w = 21, c.d.c = 3, c.d.oc = 64, c.d.kh = c.d.kw = 7;
+            for (int k = 0; k < 4; k++) c.d.pad[k] = i ? below(4) : 3;
+            for (int k = 0; k < 2; k++) c.d.stride[k] = i ? 1 + below(3) : 2;
+            if (i) c.d.dilation[0] = 1 + (below(4) == 0);
+            c.stats = pass == 0 && below(3) == 0;
+            tn_target t = d->target;
+            if (below(2)) t.processors = 1; /* blocks have several tiles, if there are as many */
+            if (!add(&l, &t, c)) continue;
+            const test_case *a = &l.c[l.n - 1];
+            many += a->d.n * a->d.oh * a->d.ow > a->tile.grid.n * 128;
+            if (!a->tile.few) fail_msg("%s: no tile of few channels", a->name);
+            i++, of[pass / 2]++, stats += c.stats, alone += a->tile.align[0] == 2;
+            odd += (int)(a->d.c * a->d.stride[1] % 2),
+                shifted += a->d.c * a->d.stride[1] % 2 == 0 && a->d.c * a->d.pad[2] % 2;
+            several += a->d.n > 1 && a->d.oh * a->d.ow < 100, far += a->d.pad[2] >= a->d.kw;
+        }
+    assert_true(of[0] >= 14 && of[1] >= 14 && odd > 5 && shifted > 1 && several > 3 && stats > 2 && far > 0 &&
+                alone > 0 && many > 2);
+    run_cases(d, &l);
+    device_close(d);
+}
+
+/* Each channel alone, pixels that follow each other in a row summed by one thread. */
+CUDA_TEST(channels_alone)
+{
+    tn_device *d = device_open();
+    cases l = {.n = 0};
+    int of[3] = {0}, stats = 0, far = 0, high = 0;
+    seed = 91;
+    for (int pass = 0; pass < 3; pass++)
+        for (int i = 0, tries = 0; i < (full ? 60 : 14) && tries < 1000; tries++) {
+            test_case c = {.tiling = CHOSEN, .whole = below(4) > 0};
+            static const tn_dtype dtype[] = {TN_F32, TN_F16, TN_BF16};
+            c.d = conv_desc(dtype[below(3)], (tn_conv_pass)pass, 1 + below(4), 1 + below(14), 8, 8, 3);
+            c.d.groups = c.d.c = c.d.oc = 8 * (1 + below(12));
+            c.d.w = 2 * (1 + below(20));
+            if (pass != 2) c.d.kh = 1 + below(5), c.d.kw = 1 + below(7);
+            for (int k = 0; k < 4; k++) c.d.pad[k] = below(4);
+            c.d.stride[0] = 1 + (below(3) == 0), c.d.dilation[0] = 1 + (below(4) == 0);
+            c.stats = pass == 0 && below(3) == 0;
+            if (!add(&l, &d->target, c)) continue;
+            const test_case *a = &l.c[l.n - 1];
+            i++, of[pass] += a->tile.row > 0, stats += c.stats, far += c.d.pad[2] >= c.d.kw,
+                high += c.d.stride[0] > 1;
+        }
+    assert_true(of[0] > 5 && of[1] > 5 && of[2] > 5 && stats > 1 && far > 1 && high > 3);
+    run_cases(d, &l);
+    device_close(d);
+}
+
 CUDA_TEST(by_hand) { run_corners(full, 99, false); }
 
 CUDA_TEST(by_hand_with_prologue) { run_corners(full, 41, true); }
@@ -160,7 +225,11 @@ CUDA_TEST(choices)
     d = conv_desc(TN_F32, TN_CONV_FORWARD, 1, 7, 512, 512, 3); /* one small image */
     assert_true(fu_conv_tile(&d, &t, false, &o) && o.splits > 1);
     d = conv_desc(TN_BF16, TN_CONV_FORWARD, 8, 28, 3, 64, 3);
-    assert_true(fu_conv_tile(&d, &t, false, &o) && o.align[0] == 2);
+    assert_true(fu_conv_tile(&d, &t, false, &o) && o.few &&
+                o.align[0] == 8); /* bytes that a row is a multiple of */
+    d.groups = 1, d.w = 27, d.ow = 27;
+    assert_true(fu_conv_tile(&d, &t, false, &o) && o.few && o.align[0] == 2);
+    assert_true(fu_conv_tile_loading(&d, &t, false, &o) && !o.few && o.align[0] == 2);
     d = conv_desc(TN_F32, TN_CONV_DATA_GRAD, 8, 28, 64, 64, 1);
     assert_true(fu_conv_tile(&d, &t, false, &o) && o.product);
     assert_false(fu_conv_tile(&d, &t, true, &o));

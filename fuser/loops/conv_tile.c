@@ -30,13 +30,16 @@ enum {
     MOST_SPLITS = 256,
     MOST_UNITS = 16, /* that a thread copies of one buffer's A, and of B */
     TAPS = 1 << 15,
-    FEW = 8 /* channels of a group: a tile of tensor cores would be a fourth full at best */
+    MOST_FEW = 4,     /* channels of conv_few.cu, */
+    MOST_PIECES = 32, /* pieces of a window, */
+    FEW_PIXELS = 128, /* pixels of a tile */
+    FEW = 8           /* channels of a group: a tile of tensor cores would be a fourth full at best */
 };
 
 /* The throughput of a multiprocessor per clock: multiply-adds of 16-bit elements (half as many of TF32),
  * bytes from shared memory, bytes from L2, and bytes of device memory. */
 static const double mma_per_clock = 1024, wgmma_per_clock = 2048, shared_per_clock = 128, l2_per_clock = 28,
-                    memory_per_clock = 14;
+                    wgmma_l2_per_clock = 34, memory_per_clock = 14;
 static const double barrier_clocks = 40, start_clocks = 1500, warps_that_hide = 8;
 
 typedef struct shape {
@@ -50,7 +53,11 @@ typedef struct shape {
     bool forward, weights;     /* the pass: forward, weight gradient */
     int64_t in_each, out_each; /* of groups of few channels: gathered and made of them; else 0 */
     int64_t multiplier; /* of a convolution of each channel alone: channels of y for one of x; else 0 */
-    int64_t halo;       /* rows that a block keeps of the image while taps change; else 0 */
+    int64_t halo; /* rows that a block keeps of the image while taps change, or of few channels; else 0 */
+    struct few {
+        int64_t rows, run, shift, left, pitch, tall, reach, down, pieces;
+        bool odd;
+    } few; /* as conv_few.cu names them */
 } shape;
 
 /* ---- the three products ---- */
@@ -173,9 +180,16 @@ static int64_t shared_of(const struct fu_conv_tile *o, const shape *s, bool stat
     if (s->in_each && s->weights) return (s->taps * o->bn + threads) * s->in_each * 4;
     if (s->multiplier && s->weights) /* sums of the taps, of the threads */
         return s->taps * o->bn * 4 + (int64_t)threads * o->vec_a * 4;
+    if (o->few) {
+        const int64_t halo = (s->halo * s->few.pitch * 2 + 1023) / 1024 * 1024;
+        if (s->weights) return 2 * (((int64_t)o->bm * o->bn * 2 + halo + o->bm * 4 + 1023) / 1024 * 1024);
+        const int64_t depth = (s->few.pieces * s->few.rows + 1) / 2 * 16;
+        return (depth + 63) / 64 * o->bn * 128 + 2 * halo + o->bm * (o->bn + ROOM) * 4 +
+               (stats ? 3 * 4 * (int64_t)(threads > o->bn ? threads : o->bn) : 0);
+    }
     int64_t buffers = (int64_t)o->stages * (o->bm + o->bn) * o->bk * s->size;
     if (o->halo) buffers = ((int64_t)o->stages * o->bn + halos_of(o, s) * s->halo) * o->bk * s->size;
-    if (o->halo && s->weights) return o->stages * ((int64_t)o->bm * (PIXELS + 1) + s->halo * WIDE) * s->size;
+    if (o->halo && s->weights) return o->stages * ((int64_t)o->bm * PIXELS + s->halo * WIDE) * s->size;
     int64_t results = (int64_t)o->bm * (o->bn + ROOM) * 4;
     if (stats) results += 3 * 4 * (int64_t)(threads > o->bn ? threads : o->bn);
     if (s->in_each) return results + s->taps * o->bn * s->in_each * 4;
@@ -223,6 +237,19 @@ static double issued(const struct fu_conv_tile *o, const shape *s)
 
 static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
 {
+    if (o->few) { /* memory, or what gathers the windows: half a word a clock and lane */
+        const double pixels = (double)(s->weights ? s->k : s->m),
+                     channels = (double)(s->weights ? s->m : s->n);
+        const double moved = pixels * channels * s->size / memory_per_clock;
+        const double words =
+            pixels * (double)(s->few.rows * s->few.pieces * 4) * (s->weights || s->few.odd ? 2 : 1);
+        const double gathers = 3 * words / 32;
+        o->cycles = 2 * start_clocks + (moved > gathers ? moved : gathers) / t->processors;
+        o->share = pixels * channels * (double)(s->few.rows * s->few.run) / wgmma_per_clock / t->processors /
+                   o->cycles;
+        o->bound = moved > gathers ? "DRAM" : "shared";
+        return;
+    }
     if (s->direct) { /* memory, or arithmetic by all lanes: less where blocks do not fill the last turn */
         const double lanes = 128, sums = (double)(s->weights ? s->k : s->m) * (double)s->n;
         const double work = sums * (double)(s->taps * (s->in_each ? s->in_each : 1)) / lanes;
@@ -253,10 +280,9 @@ static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
         brought = bm * bk + (double)(s->halo * WIDE);
         read = bn / 64 * (64 + bm) * bk;
     }
-    /* what lies in chunks apart (wgmma.cuh) is read at a part of the rate, as an H100 was measured */
-    if (o->halo) read += turned ? 2 * read : 3 * reads_a * bm * bk;
+    if (turned) read *= 1.6; /* both operands are, as an H200 was measured */
     const double shared = (read + brought) * size / shared_per_clock;
-    const double l2 = brought * size / l2_per_clock;
+    const double l2 = brought * size / (o->wgmma && !s->weights ? wgmma_l2_per_clock : l2_per_clock);
     const double issue = issued(o, s) * o->warps_m * o->warps_n / 4;
     const struct {
         double clocks;
@@ -265,13 +291,15 @@ static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
     double step = 0;
     for (int i = 0; i < 4; i++)
         if (takes[i].clocks > step) step = takes[i].clocks, o->bound = takes[i].name;
+    const int64_t lives = resident(o, s, t), rounds = tn_ceil_div(o->grid.n, t->processors);
+    /* as an H200 was measured: a block alone waits at its barriers, where nobody else multiplies */
+    if (o->halo && !turned) step *= lives > 1 ? 1.1 : o->warps_m > 8 ? 1.35 : 1.4;
     /* few warps that gather wait for their places, most where the weights are turned too */
-    if (size == 2 && !o->halo && !s->weights) step *= s->forward ? 1.1 : 1.4;
+    if (size == 2 && !o->halo && !s->weights) step *= s->forward || o->wgmma ? 1.1 : 1.4;
     const double buffers = (double)tn_ceil_div(tn_ceil_div(s->k, (int64_t)bk), o->splits);
     const double written = o->wgmma ? size : 4; /* what is left waits for memory alone */
     double block = buffers * (step + barrier_clocks) + bm * bn * written / memory_per_clock;
     if (o->wgmma) block += start_clocks; /* nothing else is there to be multiplied meanwhile */
-    const int64_t lives = resident(o, s, t), rounds = tn_ceil_div(o->grid.n, t->processors);
     const double warps = (double)(tn_min64(lives, rounds) * o->warps_m * o->warps_n);
     if (warps < warps_that_hide) block *= warps_that_hide / warps;
     o->cycles = (double)rounds * block + start_clocks;
@@ -289,6 +317,16 @@ static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
     if (far > o->cycles) o->share *= o->cycles / far, o->bound = "DRAM";
 }
 
+/* Columns of a window whose pixels that follow each other in a row are summed by one thread (conv_depthwise.cu); 0: no
+ * such kernel. */
+static int64_t row_of(const tn_conv2d_desc *d, const shape *s, const struct fu_conv_tile *o)
+{
+    if (s->multiplier != 1 || o->vec_a == 1 || d->stride[1] != 1 || d->dilation[1] != 1 || d->kw > 7)
+        return 0;
+    if (s->weights) return d->kw == 3 && d->kh == 3 && s->width % 2 == 0 ? 3 : 0;
+    return s->width % (d->kw > 3 ? 2 : 4) == 0 ? d->kw : 0;
+}
+
 static void write_defines(const tn_conv2d_desc *d, const shape *s, const tn_target *t, bool stats,
                           struct fu_conv_tile *o)
 {
@@ -301,32 +339,42 @@ static void write_defines(const tn_conv2d_desc *d, const shape *s, const tn_targ
              "#define CONV2D_JOIN_(a, b) a##b\n#define CONV2D_JOIN(a, b) CONV2D_JOIN_(a, b)\n"
              "#define SPACE CONV2D_JOIN(ENTRY, _space)\n#define tn_epilogue CONV2D_JOIN(ENTRY, _epilogue)\n"
              "#define tn_statistics CONV2D_JOIN(ENTRY, _statistics)\n"
-             "#define tn_prologue CONV2D_JOIN(ENTRY, _prologue)\n",
+             "#define tn_prologue CONV2D_JOIN(ENTRY, _prologue)\n#define FEW %d\n#define IN_ROW %d\n",
              (int)d->pass,
              d->dtype == TN_F32   ? 0
              : d->dtype == TN_F16 ? 2
                                   : 3,
              o->products, o->bm, o->bn, o->bk, o->stages, o->warps_m, o->warps_n, o->vec_a, o->vec_b,
-             o->splits > 1 || (o->halo && s->weights), stats, o->pack, o->wgmma, o->halo ? halos_of(o, s) : 0,
-             o->bk > 1 && s->channels % o->bk == 0,
-             o->wgmma && o->bm * o->bn <= 64 * o->grid.threads &&
+             o->splits > 1 || ((o->halo || o->few) && s->weights), stats, o->pack, o->wgmma,
+             o->halo ? halos_of(o, s) : 0, o->bk > 1 && s->channels % o->bk == 0,
+             (o->row && s->weights) ? 3
+             : o->wgmma && o->bm * o->bn <= 64 * o->grid.threads &&
                      t->l1_bytes >= 2 * (o->grid.shared + BLOCK_SHARED)
                  ? 2
-                 : 1);
+                 : 1,
+             o->few, o->row);
+    const size_t end = strlen(o->defines);
+    const struct few *f = &s->few;
+    if (o->few)
+        snprintf(
+            o->defines + end, sizeof o->defines - end,
+            "#define KH %d\n#define RUN %d\n#define SHIFT %d\n#define ODD %d\n#define LEFT %d\n#define PITCH "
+            "%d\n#define DOWN %d\n#define ROWS %d\n#define TALL %d\n#define REACH %d\n",
+            (int)f->rows, (int)f->run, (int)f->shift, f->odd, (int)f->left, (int)f->pitch, (int)f->down,
+            (int)s->halo, (int)f->tall, (int)f->reach);
 }
 
 /* Of TF32, for one of what is multiplied. */
 static int products_of(const shape *s, const tn_target *t) { return s->size == 4 && !t->tf32 ? 3 : 1; }
 
 /* What a tile by warpgroups wants: elements of 16 bits on a GPU that has them, rows of 128 bytes in a buffer,
- * copies of 16 bytes, and, with all registers of a processor for its sums, nothing beside a
- * product. */
-static bool suits_wgmma(const struct fu_conv_tile *o, const shape *s, const tn_target *t, bool stats)
+ * copies of 16 bytes, and, where all registers of a processor are taken, no places to know of each row. */
+static bool suits_wgmma(const struct fu_conv_tile *o, const shape *s, const tn_target *t)
 {
-    const bool full = o->warps_m > 8, turned = o->halo && s->weights;
+    const bool turned = o->halo && s->weights;
     return t->wgmma && s->size == 2 && o->bk == 64 && o->stages > 2 && o->vec_a == 8 && o->vec_b == 8 &&
            (turned || (o->bm % (16 * o->warps_m) == 0 && (o->bn == 64 || o->bn % 128 == 0))) &&
-           !(full && !o->halo && (stats || o->splits > 1 || (!s->forward && !s->weights)));
+           (o->halo || o->warps_m <= 8);
 }
 
 /* Numbers pixels as conv_halo.cu has it, so that windows across a border see pixels that do not exist. false:
@@ -356,8 +404,36 @@ static bool lay_halo(const tn_conv2d_desc *d, const struct fu_conv_tile *o, shap
     s->pixels = extent[0] * extent[1];
     *(s->weights ? &s->k : &s->m) = d->n * s->pixels;
     const int64_t own = s->weights ? PIXELS : o->bm;
-    s->halo = (own + reach[0] * s->width + reach[1] + 6) / 8 * 8 + 1;
+    s->halo = (own + reach[0] * s->width + reach[1] + 7) / 8 * 8;
     return fits(d->n, extent[0], extent[1], 2) && s->halo < 1 << 14;
+}
+
+/* Lays rows of the image as conv_few.cu has it. false: it has no form of the convolution. */
+static bool lay_few(const tn_conv2d_desc *d, const struct fu_conv_tile *o, shape *s)
+{
+    struct few *f = &s->few;
+    if (s->direct || d->groups > 1 || d->c > MOST_FEW || d->dilation[1] > 1 || d->pass == TN_CONV_DATA_GRAD)
+        return false;
+    const int64_t before = d->pad[2] * d->c, row = d->w * d->c, by = d->stride[1] * d->c;
+    f->odd = by % 2;
+    f->rows = d->kh;
+    f->run = d->kw * d->c;
+    f->shift = f->odd ? 0 : before % 2;
+    f->pieces = tn_ceil_div(f->run + f->shift, 8);
+    f->left = (before + 7) / 8 * 8;
+    const int64_t end = (d->ow - 1) * by - before + f->pieces * 8 + 2;
+    f->pitch = (f->left + (end > row ? end : row) + 7) / 8 * 8;
+    f->down = d->dilation[0] * f->pitch;
+    f->reach = (d->kh - 1) * d->dilation[0] + 1;
+    f->tall = (d->oh - 1) * d->stride[0] + f->reach;
+    const int64_t rows = tn_ceil_div(o->bm - 1, d->ow) + 1,
+                  more = f->reach - d->stride[0]; /* of y, that a tile sees */
+    s->halo = (rows - 1) * d->stride[0] + f->reach + tn_ceil_div(rows - 1, d->oh) * (more > 0 ? more : 0);
+    const int64_t pieces = d->kh * f->pieces;
+    if (s->weights && (o->warps_m != 4 * tn_ceil_div(pieces, 8) || d->oc % 8)) return false;
+    return pieces <= MOST_PIECES && o->stages == 2 && (o->bn == 64 || o->bn == 128) && o->warps_n == 1 &&
+           (s->weights || o->warps_m * 16 == o->bm) && fits(s->halo, f->pitch, 1, 1) &&
+           fits(d->n, f->tall, 1, 1);
 }
 
 static bool fill_in(const tn_conv2d_desc *d, const shape *of, const tn_target *t, bool stats,
@@ -381,33 +457,42 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *of, const tn_target *t
         while (o->bn <= 32 && o->bn < 32 * s->out_each) o->bn *= 2;
         if (s->weights) o->pack = 1;
     }
-    o->wgmma = !s->direct && o->warps_n == 1 && o->warps_m >= 8;
+    o->few = !s->direct && o->bk == 8;
+    o->wgmma = !s->direct && o->warps_n == 1 && (o->warps_m >= 8 || o->few);
+    if (o->few) {
+        *(s->weights ? &o->vec_b : &o->vec_a) = vector_of(d->w * d->c, s->size);
+        o->halo = false;
+        if (!t->wgmma || s->size != 2 || !lay_few(d, o, s)) return false;
+    }
     if (o->halo && (!o->wgmma || !lay_halo(d, o, s))) return false;
-    if (!valid(o, s) || (o->wgmma && !suits_wgmma(o, s, t, stats))) return false;
-    const bool turned = o->halo && s->weights;
-    const int64_t tiles_m = tn_ceil_div(s->m, o->bm),
-                  tiles_n = turned ? s->channels / WIDE : tn_ceil_div(s->n, o->bn);
+    if (!o->few && (!valid(o, s) || (o->wgmma && !suits_wgmma(o, s, t)))) return false;
+    const bool turned = o->halo && s->weights, few = o->few && s->weights; /* their sums have a finish */
+    const int64_t tiles_m = few ? 1 : tn_ceil_div(s->m, o->bm),
+                  tiles_n = turned ? s->channels / WIDE : tn_ceil_div(few ? s->m : s->n, o->bn);
     const int64_t tiles = tiles_m * tiles_n * s->groups * s->phases, sets = tn_ceil_div(tiles_m, STATS_TILES);
     const bool alone = s->direct && s->weights;
     const int64_t each = s->in_each ? s->in_each : 1; /* sums of a tap and channel */
     const int64_t steps = turned       ? tn_ceil_div(s->k, PIXELS)
+                          : few        ? tn_ceil_div(s->k, o->bm)
                           : !s->direct ? tn_ceil_div(s->k, o->bk)
                           : alone      ? s->k
                                        : 1,
-                  per = tn_ceil_div(steps, o->splits);
+                  per = alone ? tn_ceil_div(tn_ceil_div(steps, o->splits), 2) * 2
+                              : tn_ceil_div(steps, o->splits);
     o->splits = tn_ceil_div(steps, per); /* none without work */
     const int64_t tickets =
-        (o->splits > 1 && !turned ? tiles : 0) + (stats ? s->groups * tiles_n * (sets + 1) : 0);
+        (o->splits > 1 && !turned && !few ? tiles : 0) + (stats ? s->groups * tiles_n * (sets + 1) : 0);
     if (tickets > TN_KERNEL_TICKETS || tiles > INT32_MAX / o->splits) return false;
     o->scratch = o->splits > 1 ? o->splits * tiles * (alone ? s->taps * each : o->bm) * o->bn * 4 : 0;
-    if (turned) o->scratch = o->splits * s->groups * s->m * s->n * 4;
+    if (turned || few) o->scratch = o->splits * s->groups * s->m * s->n * 4;
     if (stats) o->scratch += (tiles_m + sets) * d->oc * 2 * 4;
     o->grid = (tn_grid){.n = tiles * o->splits,
                         .chunk = 1,
                         .threads = o->warps_m * o->warps_n * 32,
                         .shared = shared_of(o, s, stats)};
-    if (turned) o->grid.finish_n = s->groups * s->m * s->n / o->pack;
-    if (turned) o->grid.finish_chunk = o->grid.finish_threads = FINISH_THREADS;
+    if (o->few && !few) o->grid.n = tn_min64(tiles_m, tn_ceil_div(2 * t->processors, tiles_n)) * tiles_n;
+    if (turned || few) o->grid.finish_n = s->groups * s->m * s->n / o->pack;
+    if (turned || few) o->grid.finish_chunk = o->grid.finish_threads = FINISH_THREADS;
     /* the kernel's own word of shared memory is filled up to where the array begins (ptx.cuh) */
     if (o->grid.shared + WORD_SHARED > (t->shared_most > t->shared_bytes ? t->shared_most : t->shared_bytes))
         return false;
@@ -453,6 +538,7 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *of, const tn_target *t
     o->before = tn_embed_text(TN_EMBED_PTX_CUH);
     o->text = tn_embed_text(s->multiplier ? TN_EMBED_DEPTHWISE_CU
                             : s->in_each  ? TN_EMBED_GROUPED_CU
+                            : o->few      ? TN_EMBED_CONV_FEW_CU
                             : turned      ? TN_EMBED_CONV_HALO_WEIGHTS_CU
                             : o->halo     ? TN_EMBED_CONV_HALO_CU
                             : o->wgmma    ? TN_EMBED_CONV2D_WGMMA_CU
@@ -461,6 +547,7 @@ static bool fill_in(const tn_conv2d_desc *d, const shape *of, const tn_target *t
     o->tuned = false;
     o->product = d->kh == 1 && d->kw == 1 && d->stride[0] == 1 && d->stride[1] == 1 && !d->pad[0] &&
                  !d->pad[1] && !d->pad[2] && !d->pad[3] && d->groups == 1;
+    o->row = (int)row_of(d, s, o);
     predict(o, s, t);
     write_defines(d, s, t, stats, o);
     const size_t end = strlen(o->defines);
@@ -491,11 +578,11 @@ static const struct {
     int bm, bn, warps_m, warps_n;
     bool halo;
 } sizes[] = {
-    {384, 128, 12, 1, true}, {64, 576, 12, 1, true},  {256, 128, 8, 1, true},   {256, 64, 8, 1, true},
-    {256, 64, 8, 1, false},  {128, 64, 8, 1, false},  {192, 256, 12, 1, false}, {128, 256, 8, 1, false},
-    {256, 128, 8, 1, false}, {128, 128, 8, 1, false}, {128, 256, 2, 4, false},  {256, 128, 4, 2, false},
-    {128, 128, 2, 4, false}, {128, 64, 2, 2, false},  {64, 128, 2, 2, false},   {64, 64, 2, 2, false},
-    {128, 32, 4, 1, false},  {64, 32, 4, 1, false},   {32, 64, 1, 4, false},    {32, 32, 2, 2, false}};
+    {384, 128, 12, 1, true}, {64, 576, 12, 1, true},  {256, 128, 8, 1, true},  {256, 64, 8, 1, true},
+    {256, 64, 8, 1, false},  {128, 64, 8, 1, false},  {128, 256, 8, 1, false}, {256, 128, 8, 1, false},
+    {128, 128, 8, 1, false}, {128, 256, 2, 4, false}, {256, 128, 4, 2, false}, {128, 128, 2, 4, false},
+    {128, 64, 2, 2, false},  {64, 128, 2, 2, false},  {64, 64, 2, 2, false},   {128, 32, 4, 1, false},
+    {64, 32, 4, 1, false},   {32, 64, 1, 4, false},   {32, 32, 2, 2, false}};
 
 bool fu_conv_size(int i, struct fu_conv_tile *out)
 {
@@ -521,6 +608,25 @@ static bool choose_alone(const tn_conv2d_desc *d, const shape *s, const tn_targe
         const int64_t tiles = tn_ceil_div(s->n, s->in_each ? 8 * s->out_each : out->bn),
                       most = tn_ceil_div(s->k, 256);
         out->splits = tn_min64(most, tn_ceil_div((s->in_each ? 4 : 2) * t->processors, tiles));
+        out->vec_a = vector_of(s->n, s->size);
+        if (row_of(d, s, out))
+            out->warps_m = 4, out->splits = tn_min64(most, tn_ceil_div(3 * t->processors, tiles));
+    }
+    return fill_in(d, s, t, stats, out);
+}
+
+/* Of few channels, of which tiles that are gathered one by one take many times as long. */
+static bool choose_few(const tn_conv2d_desc *d, const shape *s, const tn_target *t, bool stats,
+                       struct fu_conv_tile *out)
+{
+    *out = (struct fu_conv_tile){
+        .bm = FEW_PIXELS, .bk = 8, .stages = 2, .warps_m = FEW_PIXELS / 16, .warps_n = 1, .splits = 1};
+    out->bn = d->oc <= 64 ? 64 : 128;
+    if (s->weights) {
+        const int64_t pieces =
+            d->kh * tn_ceil_div(d->kw * d->c + (d->stride[1] * d->c % 2 ? 0 : d->pad[2] * d->c % 2), 8);
+        out->warps_m = 4 * (int)tn_ceil_div(pieces, 8);
+        out->splits = tn_ceil_div(2 * t->processors, tn_ceil_div(d->oc, out->bn));
     }
     return fill_in(d, s, t, stats, out);
 }
@@ -558,7 +664,7 @@ static int keep_best(struct fu_conv_tile *out, int n, int most, int each, const 
  * that share their sums: there the compiler runs out of registers (`make cuda-kernels` shows the others). */
 static bool can_load(const shape *s, const struct fu_conv_tile *o)
 {
-    if (s->direct || o->halo || (!s->forward && !s->weights)) return false;
+    if (s->direct || o->halo || o->few || (!s->forward && !s->weights)) return false;
     if (o->warps_m > 8 || (o->warps_m == 8 && s->forward && o->splits > 1)) return false;
     return !(s->weights && o->products == 3 && o->bn > o->bm && o->bn * o->bk > 2048);
 }
@@ -573,6 +679,7 @@ static int best_tiles(const tn_conv2d_desc *d, const tn_target *t, bool stats, b
     int found = 0;
     if (!served(t) || (stats && d->pass != TN_CONV_FORWARD) || !shape_of(d, &s)) return 0;
     if (s.direct) return !loading && choose_alone(d, &s, t, stats, out);
+    if (!loading && choose_few(d, &s, t, stats, out)) return 1;
     try.products = products_of(&s, t);
     for (int i = 0; fu_conv_size(i, &try); i++)
         for (int way = 0; way < 4; way++)

@@ -24,7 +24,7 @@ typedef struct fu_tuned {
 } fu_tuned;
 
 struct fu_conv_tile {
-    char defines[1024];
+    char defines[1536];
     const char *before, *text; /* part of the library */
     int n_dim;
     int64_t dim[32];
@@ -36,7 +36,9 @@ struct fu_conv_tile {
     bool stats, tuned; /* with statistics; found by running it */
     bool wgmma;        /* by warpgroups: 12 or 8 warps along M, of 64 rows each four */
     bool halo;         /* these, and the image stays while the taps change: kernels/conv_halo.cu */
-    bool product;      /* no more than a product of matrices, at which the library is as good */
+    int row; /* columns of a window that a thread sums for pixels side by side: kernels/conv_depthwise.cu; or 0 */
+    bool few;     /* these, of rows of windows of few channels: kernels/conv_few.cu; bk 8 */
+    bool product; /* no more than a product of matrices, at which the library is as good */
     /* how: */
     int bm, bn, bk, stages, warps_m, warps_n, vec_a, vec_b, products;
     int64_t splits;

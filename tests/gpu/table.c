@@ -14,7 +14,7 @@
 #include "tests/gpu/table_attention.h"
 #include "tests/gpu/table_conv.h"
 
-static table_family *const families[] = {conv_row, direct_row, attention_row};
+static table_family *const families[] = {conv_row, direct_row, few_row, attention_row};
 
 static const char head[] =
     "# Our own kernels on tensor cores\n"

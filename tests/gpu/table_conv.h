@@ -136,3 +136,38 @@ static inline bool direct_row(int i, table_row *out)
         k == 0 && !group[g].stats && group[g].in == group[g].out && (group[g].in == 1 || group[g].in == 4);
     return true;
 }
+
+/* Of few channels: of 224 x 224 pixels and windows of 7 x 7, stride 2; of 3 x 3, where windows begin at odd places, too;
+ * of one channel. */
+static inline bool few_row(int i, table_row *out)
+{
+    static const struct {
+        int64_t size, c, oc, window, stride, pad;
+        const char *name;
+    } of[] = {{224, 3, 64, 7, 2, 3, "7 x 7 of 3"},
+              {32, 3, 128, 3, 1, 1, "3 x 3 of 3"},
+              {28, 1, 32, 5, 1, 2, "5 x 5 of 1"}};
+    enum { OF = sizeof of / sizeof *of, WAYS = 3 }; /* forward, with statistics, weights */
+    const int way = i % WAYS, f16 = i / WAYS % 2, k = i / WAYS / 2;
+    if (k >= OF) return false;
+    const tn_target target = gpu_target(90);
+    tn_conv2d_desc d = conv_desc(f16 ? TN_F16 : TN_BF16, way == 2 ? TN_CONV_WEIGHT_GRAD : TN_CONV_FORWARD, 64,
+                                 of[k].size, of[k].c, of[k].oc, of[k].window);
+    d.stride[0] = d.stride[1] = of[k].stride;
+    for (int p = 0; p < 4; p++) d.pad[p] = of[k].pad;
+    d.oh = d.ow = (d.h + 2 * of[k].pad - d.kh) / of[k].stride + 1;
+    struct fu_conv_tile o;
+    *out = (table_row){.text = NULL};
+    if (!fu_conv_tile(&d, &target, way == 1, &o)) return true;
+    char name[48];
+    snprintf(name, sizeof name, "conv %s, %s", of[k].name,
+             way == 2 ? "weight gradient"
+             : way    ? "statistics"
+                      : "forward");
+    conv_fill(out, name, f16 ? "f16" : "bf16", &o, false);
+    snprintf(out->tile, sizeof out->tile, "%d x %d, wgmma", o.bm, o.bn);
+    out->wgmma = true;
+    out->share = o.share;
+    out->tested = !f16 && way != 1 && k < 2;
+    return true;
+}

@@ -48,6 +48,7 @@ static tn_tensor *conv3_stride(tn_tensor **in)
 {
     return tn_conv2d(in[0], in[1], NULL, .pad = 1, .stride = 2);
 }
+static tn_tensor *stem(tn_tensor **in) { return tn_conv2d(in[0], in[1], NULL, .pad = 3, .stride = 2); }
 static tn_tensor *conv1(tn_tensor **in) { return tn_conv2d(in[0], in[1], NULL); }
 static tn_tensor *depthwise(tn_tensor **in)
 {
@@ -99,6 +100,7 @@ static const gpu_case cases[] = {
     {"conv-64-64", TN_BF16, conv3, {T(256, 56, 56, 64), SCALED(.04, 64, 3, 3, 64)}, false},
     {"conv-256-256", TN_BF16, conv3, {T(256, 14, 14, 256), SCALED(.02, 256, 3, 3, 256)}, false},
     {"conv-128-stride", TN_BF16, conv3_stride, {T(256, 56, 56, 128), SCALED(.03, 128, 3, 3, 128)}, false},
+    {"conv-stem", TN_BF16, stem, {T(32, 224, 224, 3), SCALED(.08, 64, 7, 7, 3)}, false},
     {"conv-1x1", TN_BF16, conv1, {T(256, 56, 56, 64), SCALED(.1, 256, 1, 1, 64)}, false},
     {"conv-64-64-f32", TN_F32, conv3, {T(64, 56, 56, 64), SCALED(.04, 64, 3, 3, 64)}, false},
     {"conv-depthwise", TN_BF16, depthwise, {T(128, 56, 56, 128), SCALED(.3, 128, 3, 3, 1)}, false},

@@ -339,7 +339,17 @@ TN_FN void give_results(const tn_cuda_args &a, const place &p, float *room)
         column = n;
 #endif
         float v[EPI_VEC];
-        TN_UNROLL(int i = 0; i < EPI_VEC; i++) v[i] = room[r * ROOM + c + i];
+        const float *const from = room + r * ROOM + c;
+        if (EPI_VEC == 8) { /* halves in turns, so that eight lanes meet all banks */
+            const int odd = (int)threadIdx.x >> 2 & 1;
+            float first[4], second[4];
+            tn_load(first, from + odd * 4);
+            tn_load(second, from + (odd ^ 1) * 4);
+            TN_UNROLL(int i = 0; i < EPI_VEC; i++)
+                v[i] = (i / 4 ^ odd) ? second[i % 4] : first[i % 4];
+        } else {
+            TN_UNROLL(int i = 0; i < EPI_VEC; i++) v[i] = from[i];
+        }
         tn_epilogue(a, row, column, v);
 #if STATS
         TN_UNROLL(int i = 0; i < EPI_VEC; i++) room[r * ROOM + c + i] = v[i];
@@ -350,4 +360,23 @@ TN_FN void give_results(const tn_cuda_args &a, const place &p, float *room)
     statistics(a, p, room, room + BM * ROOM);
 #endif
 }
+
+#if PASS == 2 && (HALO || FEW)
+/* Adds up what the splits left, EPI_VEC columns an item. */
+TN_FN void finish(const tn_cuda_args &a)
+{
+    const int32_t n = (int32_t)a.dim[23], splits = (int32_t)a.dim[20];
+    const int64_t all = a.dim[9] * a.dim[22] * n, end = ((int64_t)blockIdx.x + 1) * a.chunk;
+    for (int64_t e = (int64_t)blockIdx.x * a.chunk + threadIdx.x; e < end && e < a.n; e += blockDim.x) {
+        const float *from = (const float *)a.buf[PARTIALS] + e * EPI_VEC;
+        float v[EPI_VEC] = {0}, more[EPI_VEC];
+#pragma unroll 8
+        for (int32_t s = 0; s < splits; s++, from += all) {
+            tn_load(more, from);
+            TN_UNROLL(int i = 0; i < EPI_VEC; i++) v[i] += more[i];
+        }
+        tn_epilogue(a, e * EPI_VEC / n, (int32_t)(e * EPI_VEC % n), v);
+    }
+}
+#endif
 } // namespace SPACE

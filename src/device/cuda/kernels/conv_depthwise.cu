@@ -18,7 +18,9 @@ enum {
     LANES = BN / VEC,         /* threads side by side along the channels */
     STRIDE = THREADS / LANES, /* and along the pixels */
     PIXELS = BM / STRIDE % 4 ? BM / STRIDE % 2 ? 1 : 2 : 4,
-    TAPS = 9
+    TAPS = 9,
+    MOST_ALONG = IN_ROW > 3 ? 2 : 4,
+    ALONG = PIXELS < MOST_ALONG ? PIXELS : MOST_ALONG /* with IN_ROW: pixels of a row that a thread has at once */
 };
 
 #if PASS != 2
@@ -33,18 +35,60 @@ TN_FN void load_weights(const tn_cuda_args &a, const place &p, int32_t taps, int
     }
 }
 
+#if IN_ROW
+/* Of the ALONG pixels from m on, which are of one row: an element is read once for all of them. */
+TN_FN void sum_row(const tn_cuda_args &a, const place &p, int32_t m, int lane, const element *image, const float *weights,
+                   float *to)
+{
+    const int32_t n = p.n0 + lane;
+    float sum[ALONG][VEC];
+    int32_t n_image, y, x;
+    find_pixel(a, p, m, n_image, y, x);
+    y = y * (PASS == 0 ? (int32_t)a.dim[10] : 1) + p.y;
+    x += p.x - (PASS == 0 ? 0 : IN_ROW - 1); /* of the first that is seen */
+    TN_UNROLL(int q = 0; q < ALONG; q++)
+        TN_UNROLL(int v = 0; v < VEC; v++) sum[q][v] = 0;
+    for (int32_t i = 0; i < p.taps_y; i++) {
+        const int32_t down = y + i * p.dy;
+        if ((uint32_t)down >= (uint32_t)p.height || m >= p.m || n >= p.n) continue;
+        const element *const from = image + ((int64_t)((n_image * p.height + down) * p.width + x) * p.depth + n);
+        const float *const row = weights + (p.first_y + i * p.step_y) * IN_ROW * BN + lane;
+        element t[ALONG + IN_ROW - 1][VEC];
+        TN_UNROLL(int c = 0; c < ALONG + IN_ROW - 1; c++)
+            if ((uint32_t)(x + c) < (uint32_t)p.width) tn_load(t[c], from + c * p.depth);
+        float weight[IN_ROW][VEC];
+        TN_UNROLL(int j = 0; j < IN_ROW; j++) tn_load(weight[j], row + j * BN);
+        TN_UNROLL(int c = 0; c < ALONG + IN_ROW - 1; c++) {
+            if ((uint32_t)(x + c) >= (uint32_t)p.width) continue;
+            float value[VEC];
+            TN_UNROLL(int v = 0; v < VEC; v++) value[v] = value_of(t[c][v]);
+            TN_UNROLL(int q = 0; q < ALONG; q++) {
+                const int j = PASS == 0 ? c - q : q + IN_ROW - 1 - c;
+                if (j < 0 || j >= IN_ROW) continue;
+                TN_UNROLL(int v = 0; v < VEC; v++) sum[q][v] = fmaf(value[v], weight[j][v], sum[q][v]);
+            }
+        }
+    }
+    TN_UNROLL(int q = 0; q < ALONG; q++) tn_store(to + q * ROOM, sum[q]);
+}
+#endif
+
 TN_FN void run(const tn_cuda_args &a)
 {
     place p;
     find_place(a, p);
     const int32_t multiplier = (int32_t)a.dim[24], each = PASS == 1 ? multiplier : 1;
     const int32_t kw = (int32_t)a.dim[6], taps = (int32_t)a.dim[5] * kw;
-    const int32_t stride_y = PASS == 0 ? (int32_t)a.dim[10] : 1, stride_x = PASS == 0 ? (int32_t)a.dim[11] : 1;
     const int lane = (int)threadIdx.x % LANES * VEC, first = (int)threadIdx.x / LANES;
     float *const weights = (float *)tn_dynamic_shared(), *const room = weights + taps * each * BN;
     const element *const image = (const element *)a.buf[0];
     load_weights(a, p, taps, each, weights);
     __syncthreads();
+#if IN_ROW
+    for (int r0 = first * ALONG; r0 < BM; r0 += STRIDE * ALONG)
+        sum_row(a, p, p.m0 + r0, lane, image, weights, room + r0 * ROOM + lane);
+#else
+    const int32_t stride_y = PASS == 0 ? (int32_t)a.dim[10] : 1, stride_x = PASS == 0 ? (int32_t)a.dim[11] : 1;
     const int32_t n = p.n0 + lane, from = PASS == 1 ? n * each : VEC > 1 ? n : n / multiplier;
     for (int r0 = first; r0 < BM; r0 += STRIDE * PIXELS) {
         float sum[PIXELS][VEC];
@@ -84,6 +128,7 @@ TN_FN void run(const tn_cuda_args &a)
         }
         TN_UNROLL(int q = 0; q < PIXELS; q++) tn_store(room + (r0 + q * STRIDE) * ROOM + lane, sum[q]);
     }
+#endif
     __syncthreads();
     give_results(a, p, room);
 }
@@ -94,16 +139,45 @@ TN_FN void run(const tn_cuda_args &a)
 TN_FN void sum_taps(const tn_cuda_args &a, const place &p, int32_t tap, int32_t taps, float *sums, float *room)
 {
     const int lane = (int)threadIdx.x % LANES * VEC, first = (int)threadIdx.x / LANES;
-    const int32_t n = p.n0 + lane, multiplier = (int32_t)a.dim[24], oc = (int32_t)a.dim[4];
+    const int32_t n = p.n0 + lane, oc = (int32_t)a.dim[4];
     const int32_t begin = p.split * (int32_t)a.dim[21], pixels = (int32_t)(a.dim[0] * a.dim[26]);
     const int32_t end = begin + (int32_t)a.dim[21] < pixels ? begin + (int32_t)a.dim[21] : pixels;
     const element *const image = (const element *)a.buf[0], *const gy = (const element *)a.buf[1];
-    const int32_t from = VEC > 1 ? n : n / multiplier;
     float sum[TAPS][VEC];
     int32_t down[TAPS], right[TAPS];
     place_taps(p, tap, taps, down, right);
     TN_UNROLL(int t = 0; t < TAPS; t++)
         TN_UNROLL(int v = 0; v < VEC; v++) sum[t][v] = 0;
+#if IN_ROW /* two pixels of a row at once, which see four in each row of the window */
+    for (int32_t k = begin + first * 2; k < end && n < p.n; k += STRIDE * 2) {
+        int32_t n_image, y, x;
+        find_pixel(a, p, k, n_image, y, x);
+        y = y * (int32_t)a.dim[10] + down[0];
+        x += right[0];
+        element g[2][VEC];
+        float first_g[VEC], second_g[VEC];
+        tn_load(g[0], gy + (int64_t)k * oc + n);
+        tn_load(g[1], gy + (int64_t)(k + 1) * oc + n);
+        TN_UNROLL(int v = 0; v < VEC; v++) first_g[v] = value_of(g[0][v]), second_g[v] = value_of(g[1][v]);
+        TN_UNROLL(int i = 0; i < 3; i++) {
+            if ((uint32_t)(y + i * p.dy) >= (uint32_t)p.height) continue;
+            const element *const row = image + ((int64_t)((n_image * p.height + y + i * p.dy) * p.width + x) * p.depth + n);
+            element e[4][VEC];
+            TN_UNROLL(int c = 0; c < 4; c++)
+                if ((uint32_t)(x + c) < (uint32_t)p.width) tn_load(e[c], row + c * p.depth);
+            TN_UNROLL(int c = 0; c < 4; c++) {
+                if ((uint32_t)(x + c) >= (uint32_t)p.width) continue;
+                TN_UNROLL(int v = 0; v < VEC; v++) {
+                    const float value = value_of(e[c][v]);
+                    const int own = c < 3 ? c : 0, before = c > 0 ? c - 1 : 0;
+                    if (c < 3) sum[i * 3 + own][v] = fmaf(first_g[v], value, sum[i * 3 + own][v]);
+                    if (c > 0) sum[i * 3 + before][v] = fmaf(second_g[v], value, sum[i * 3 + before][v]);
+                }
+            }
+        }
+    }
+#else
+    const int32_t multiplier = (int32_t)a.dim[24], from = VEC > 1 ? n : n / multiplier;
     for (int32_t k = begin + first; k < end && n < p.n; k += STRIDE) {
         int32_t n_image, y, x;
         find_pixel(a, p, k, n_image, y, x);
@@ -125,6 +199,7 @@ TN_FN void sum_taps(const tn_cuda_args &a, const place &p, int32_t tap, int32_t 
             if (there[t])
                 TN_UNROLL(int v = 0; v < VEC; v++) sum[t][v] = fmaf(value[v], value_of(e[t][v]), sum[t][v]);
     }
+#endif
     TN_UNROLL(int t = 0; t < TAPS; t++) {
         if (tap + t >= taps) break;
         TN_UNROLL(int v = 0; v < VEC; v++) room[first * BN + lane + v] = sum[t][v];

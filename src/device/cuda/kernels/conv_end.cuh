@@ -5,3 +5,10 @@ KERNEL
 {
     SPACE::run(a);
 }
+
+#if PASS == 2 && (HALO || FEW)
+extern "C" __global__ void __launch_bounds__(256) CONV2D_JOIN(ENTRY, _finish)(const tn_cuda_args a)
+{
+    SPACE::finish(a);
+}
+#endif

@@ -8,9 +8,8 @@
  * see, its halo, 64 channels at a time, and goes through the taps; of the weights a buffer comes for each tap
  * through STAGES of them. The halo of the next 64 channels comes meanwhile, HALO 2, in parts.
  *
- * In the halo, chunk c of 16 bytes of row r lies at (c dim 21 + r) * 16, dim 21 being a multiple of 8 and 1:
- * any row can be the first of a product, and what is copied at once, the chunks of a row, meets no bank
- * twice.
+ * The halo is a panel (wgmma.cuh) of dim 21 rows, a multiple of 8, any of which can be the first of a product: chunks
+ * are exchanged by their addresses.
  *
  * Results of pixels that do not exist are left out before anybody hears of them: those of the others follow
  * each other, so that a tile has as many rows as it has pixels. Read first: run.
@@ -53,7 +52,7 @@ TN_FN void fill_rows(const tn_cuda_args &a, const place &p, const source &s, cha
         bool there = q >= 0 && q < s.last;
         find_pixel(a, p, there ? q : 0, n, y, x);
         there = there && y < p.height && x < p.width;
-        tn_copy_async<16>(halo + ((int)a.dim[21] * chunk + row) * 16,
+        tn_copy_async<16>(halo + (row * 8 + ((chunk ^ row) & 7)) * 16,
                           image + (there ? ((n * p.height + y) * p.width + x) * p.depth : 0), there);
     }
 }
@@ -102,15 +101,15 @@ TN_FN void fill_weights(const tn_cuda_args &a, const place &p, const source &s, 
 /* ---- products ---- */
 
 /* Of a tap, the warpgroup's first row of which is at `first` in the halo. */
-TN_FN void multiply(sums &sum, const char *first, int32_t pitch, const char *stage)
+TN_FN void multiply(sums &sum, const char *first, const char *stage)
 {
-    const uint64_t a = tn_chunks(first, pitch), b = tn_panel(stage, BK * TN_PANEL * 2);
+    const uint64_t a = tn_panel(first, 0), b = tn_panel(stage, BK * TN_PANEL * 2);
     tn_wgmma_open();
     TN_UNROLL(int step = 0; step < BK / 16; step++)
         TN_UNROLL(int m = 0; m < MT; m++)
             TN_UNROLL(int n = 0; n < BN / COLUMNS; n++) {
                 float(&d)[COLUMNS / 8][4] = *(float(*)[COLUMNS / 8][4]) & sum[m][n * (COLUMNS / 8)];
-                const uint64_t at = tn_chunks_at(a, m * 64 + 2 * step * pitch);
+                const uint64_t at = tn_panel_at(a, m * 64 * TN_PANEL + step * 16);
                 const uint64_t by =
                     tn_panel_at(b, PASS == 0 ? n * COLUMNS * TN_PANEL + step * 16
                                              : (n * (COLUMNS / TN_PANEL) * BK + step * 16) * TN_PANEL);
@@ -184,7 +183,7 @@ TN_FN void run(const tn_cuda_args &a)
         const int32_t at = (p.dy < 0 ? (i - p.taps_y + 1) * p.dy : i * p.dy) * (int32_t)a.dim[25] +
                            (p.dx < 0 ? (j - p.taps_x + 1) * p.dx : j * p.dx);
         /* a row as a number without sign: with one, ptxas finds no way but to wait for each product */
-        multiply(sum, halo + (threadIdx.x / 128 * (MT * 64) + (uint32_t)at) * 16, s.rows,
+        multiply(sum, halo + (threadIdx.x / 128 * (MT * 64) + (uint32_t)at) * (TN_PANEL * 2),
                  stages + reading * STAGE);
         tn_wgmma_wait<1>();
         reading = reading + 1 == STAGES ? 0 : reading + 1;

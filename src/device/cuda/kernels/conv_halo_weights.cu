@@ -8,9 +8,8 @@
  *
  *   D [channels of x, channels of gy] = x [pixels, channels]^T gy [pixels, channels]
  *
- * both of them turned, chunk c of row r at (c pitch + r) * 16. `splits` blocks share the pixels: each leaves
- * its sums in the scratch, as [split][row of gweight][columns], which the kernel's finish adds up in that
- * order. Read first: run.
+ * both of them turned, as panels (wgmma.cuh). `splits` blocks share the pixels: each leaves its sums in the
+ * scratch, as [split][row of gweight][columns], which the kernel's finish adds up in that order. Read first: run.
  */
 
 namespace SPACE
@@ -20,9 +19,8 @@ enum {
     WINDOW = 3,         /* rows and columns */
     WIDE = 64,          /* channels of x, and BM of gy */
     PIXELS = 128,       /* of a buffer, as conv_tile.c has it */
-    PITCH = PIXELS + 1, /* of gy's rows */
     CHUNKS = WIDE / 8,  /* of a row */
-    GY_BYTES = PITCH * WIDE * 2,
+    GY_BYTES = PIXELS * WIDE * 2,
     AHEAD = STAGES - 2 /* buffers that are filled while two are read */
 };
 
@@ -30,8 +28,8 @@ typedef float sums[WINDOW][BM / 8][4];
 
 /* Rows of pixels from `lowest` on, WIDE channels each: of an image of height x width pixels of `depth`
  * channels. Where a pixel does not exist, and for channels from `left` on, zeros. */
-TN_FN void fill_rows(const tn_cuda_args &a, const place &p, char *to, int32_t pitch, int32_t rows,
-                     int32_t lowest, const element *image, int32_t height, int32_t width, int32_t depth,
+TN_FN void fill_rows(const tn_cuda_args &a, const place &p, char *to, int32_t rows, int32_t lowest,
+                      const element *image, int32_t height, int32_t width, int32_t depth,
                      int32_t left)
 {
     const int chunk = (int)threadIdx.x % CHUNKS;
@@ -42,7 +40,7 @@ TN_FN void fill_rows(const tn_cuda_args &a, const place &p, char *to, int32_t pi
         bool there = q >= 0 && q < p.k && chunk * 8 < left;
         find_pixel(a, p, there ? q : 0, n, y, x);
         there = there && y < height && x < width;
-        tn_copy_async<16>(to + (pitch * chunk + row) * 16,
+        tn_copy_async<16>(to + (row * 8 + ((chunk ^ row) & 7)) * 16,
                           image + (there ? ((n * height + y) * width + x) * depth + chunk * 8 : 0), there);
     }
 }
@@ -57,20 +55,21 @@ struct source {
 
 TN_FN void fill(const tn_cuda_args &a, const place &p, const source &s, char *stage, int32_t q)
 {
-    fill_rows(a, p, stage, PITCH, PIXELS, q, s.gy, (int32_t)a.dim[7], (int32_t)a.dim[8], (int32_t)a.dim[4],
+    fill_rows(a, p, stage, PIXELS, q, s.gy, (int32_t)a.dim[7], (int32_t)a.dim[8], (int32_t)a.dim[4],
               s.left);
-    fill_rows(a, p, stage + GY_BYTES, s.rows, s.rows, q + s.lowest, s.x, (int32_t)a.dim[1], (int32_t)a.dim[2],
+    fill_rows(a, p, stage + GY_BYTES, s.rows, q + s.lowest, s.x, (int32_t)a.dim[1], (int32_t)a.dim[2],
               (int32_t)a.dim[3], WIDE);
 }
 
 /* `first`: the row of x that the warpgroup's tap in the first row of taps sees from the first pixel. */
-TN_FN void multiply(sums &sum, const char *stage, const char *first, int32_t pitch, int32_t down)
+TN_FN void multiply(sums &sum, const char *stage, const char *first, int32_t down)
 {
-    const uint64_t x = tn_turned_chunks(first, pitch), gy = tn_turned_chunks(stage, PITCH);
+    const uint64_t x = tn_panel(first, 0), gy = tn_panel(stage, 0);
     tn_wgmma_open();
     TN_UNROLL(int step = 0; step < PIXELS / 16; step++)
         TN_UNROLL(int i = 0; i < WINDOW; i++) {
-            const uint64_t at = tn_chunks_at(x, step * 16 + i * down), by = tn_chunks_at(gy, step * 16);
+            const uint64_t at = tn_panel_at(x, (step * 16 + i * down) * TN_PANEL),
+                           by = tn_panel_at(gy, step * 16 * TN_PANEL);
 #if DTYPE == 2
             tn_wgmma_f16<true, true, true>(sum[i], at, by);
 #else
@@ -92,7 +91,7 @@ TN_FN void run(const tn_cuda_args &a)
     const int32_t channel = p.n0 / BN * WIDE;
     s.x = (const element *)a.buf[0] + p.group * p.channels + channel;
     s.gy = (const element *)a.buf[1] + p.group * p.m + p.m0;
-    s.rows = (PIXELS + 2 * p.dy * width + 2 * p.dx + 6) / 8 * 8 + 1; /* as conv_tile.c has it */
+    s.rows = (PIXELS + 2 * p.dy * width + 2 * p.dx + 7) / 8 * 8; /* as conv_tile.c has it */
     s.lowest = p.y * width + p.x;
     s.left = p.m - p.m0;
     /* of the thread's first sum; lanes that differ in lane / 4 have columns side by side */
@@ -119,7 +118,7 @@ TN_FN void run(const tn_cuda_args &a)
         if (left > AHEAD) fill(a, p, s, shared + writing, q);
         tn_copy_commit();
         const char *const from = shared + reading;
-        multiply(sum, from, from + GY_BYTES + threadIdx.x / 128 * (uint32_t)p.dx * 16, s.rows, p.dy * width);
+        multiply(sum, from, from + GY_BYTES + threadIdx.x / 128 * (uint32_t)p.dx * (TN_PANEL * 2), p.dy * width);
         tn_wgmma_wait<1>();
         reading = reading == (STAGES - 1) * stage ? 0 : reading + stage;
         writing = writing == (STAGES - 1) * stage ? 0 : writing + stage;
@@ -137,25 +136,4 @@ TN_FN void run(const tn_cuda_args &a)
         }
 }
 
-/* Adds up what the splits left, EPI_VEC columns an item. */
-TN_FN void finish(const tn_cuda_args &a)
-{
-    const int32_t n = (int32_t)a.dim[23], splits = (int32_t)a.dim[20];
-    const int64_t all = a.dim[9] * a.dim[22] * n, end = ((int64_t)blockIdx.x + 1) * a.chunk;
-    for (int64_t e = (int64_t)blockIdx.x * a.chunk + threadIdx.x; e < end && e < a.n; e += blockDim.x) {
-        const float *from = (const float *)a.buf[PARTIALS] + e * EPI_VEC;
-        float v[EPI_VEC] = {0}, more[EPI_VEC];
-        for (int32_t s = 0; s < splits; s++, from += all) {
-            tn_load(more, from);
-            TN_UNROLL(int i = 0; i < EPI_VEC; i++) v[i] += more[i];
-        }
-        tn_epilogue(a, e * EPI_VEC / n, (int32_t)(e * EPI_VEC % n), v);
-    }
-}
-
 } // namespace SPACE
-
-extern "C" __global__ void __launch_bounds__(256) CONV2D_JOIN(ENTRY, _finish)(const tn_cuda_args a)
-{
-    SPACE::finish(a);
-}

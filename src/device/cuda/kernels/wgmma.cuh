@@ -63,28 +63,18 @@ TN_FN uint64_t tn_matrix(const void *at, int leading, int stride, int exchange)
            (uint64_t)exchange << 62;
 }
 
-/* Names a part of panels to a product, from `at` on: a multiple of eight rows, of 16 columns. `next`: bytes
- * from one panel to the next, for a turned operand of more than one. */
+/* Names a part of panels to a product, from `at` on: any row - chunks are exchanged by their address - and a multiple
+ * of 16 columns. `next`: bytes from one panel to the next, for a turned operand of more than one. */
 TN_FN uint64_t tn_panel(const void *at, int next)
 {
     return tn_matrix(at, next, TN_PANEL_GROUP, 1); /* 128-byte swizzle */
 }
 
-/* Names rows whose chunks of 16 bytes lie apart, chunk c of row r at (c pitch + r) * 16 behind `at`: any row may
- * be the first, and a row further is 1 more, a chunk further `pitch`. */
-TN_FN uint64_t tn_chunks(const void *at, int pitch) { return tn_matrix(at, pitch * 16, 128, 0); }
-
-/* The same of a turned operand: eight of its columns are a chunk. */
-TN_FN uint64_t tn_turned_chunks(const void *at, int pitch) { return tn_matrix(at, 128, pitch * 16, 0); }
-
-/* The same, `further`. */
-TN_FN uint64_t tn_chunks_at(uint64_t chunks, int further)
-{
-    return (chunks & 0xffffffff00000000ull) | (uint32_t)((uint32_t)chunks + (uint32_t)further);
-}
-
 /* The same, `elements` further. */
-TN_FN uint64_t tn_panel_at(uint64_t panel, int elements) { return panel + (uint64_t)(elements >> 3); }
+TN_FN uint64_t tn_panel_at(uint64_t panel, int elements)
+{
+    return (panel & 0xffffffff00000000ull) | (uint32_t)((uint32_t)panel + (uint32_t)(elements >> 3));
+}
 
 /* x, of which the compiler knows nothing more: what is computed from it is computed here, and does not wait in
  * registers since before a loop. */
