@@ -198,6 +198,55 @@ TEST(rows_and_columns_go_crosswise_in_blocks)
     }
 }
 
+/* What jumps along the vector and is contiguous along no long atom: [n, c, groups] that is read as [n, groups,
+ * c], as a shuffle of channels leaves it, and every second element, from the end. */
+GRAPH(strided_sums)
+{
+    tn_tensor *x = tn_mk_contiguous(in[0]), *turned = tn_mk_swap(in[1], 1, 2);
+    tn_tensor *chosen = tn_mk3(TN_OP_where, op2(TN_OP_lt, x, num(g, 0)), num(g, 0), turned);
+    root[0] = tn_mk_reduce(TN_OP_reduce_sum, op2(TN_OP_mul, chosen, x), 1u);
+    root[1] = tn_mk_reduce(TN_OP_reduce_sum, chosen, 1u);
+    root[2] = tn_mk_contiguous(chosen);
+    return 3;
+}
+
+GRAPH(strided_rows)
+{
+    const int64_t w = in[1]->shape[1];
+    tn_tensor *x = op2(TN_OP_add, in[0], tn_mk_swap(in[1], 1, 2));
+    tn_tensor *less = op2(TN_OP_sub, x, back(tn_mk_reduce(TN_OP_reduce_max, x, 1u << 2), x));
+    root[0] = op1(TN_OP_exp, tn_mk_slice1(less, 2, w - 1, -2, (w + 1) / 2));
+    root[1] = tn_mk_contiguous(less);
+    return 2;
+}
+
+TEST(strided_operands_are_copied_to_lines)
+{
+    rng r = {31};
+    static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F64, TN_F32};
+    for (int round = 0; round < 24; round++) {
+        const tn_dtype d = dtypes[round % 4];
+        const int64_t n = 1 + rng_below(&r, 70), groups = 2 + rng_below(&r, 6), few = round % 3 == 2;
+        const int64_t c = few ? 2 + rng_below(&r, 6) : 8 + rng_below(&r, 90);
+        rig_case cases = {2,
+                          {{d, 3, {n, groups, c}, -9, 9}, {d, 3, {n, c, groups}, -9, 9}},
+                          round % 2 ? strided_sums : strided_rows,
+                          0,
+                          d == TN_F64   ? 1e-12
+                          : d == TN_F32 ? 1e-5
+                                        : 6e-2};
+        rig_check(&cases);
+        tn_session *s = rig_open(TN_CPU);
+        tn_plan *p = rig_plan(s, &cases);
+        bool lines = false;
+        for (int i = 0; i < p->n_step; i++)
+            lines = lines || (p->step[i].source.text && strstr(p->step[i].source.text, "_line["));
+        if (lines == few) fail_msg("[%d, %d, %d]: lines %d", (int)n, (int)groups, (int)c, lines);
+        tn_plan_free(p);
+        tn_close(s);
+    }
+}
+
 GRAPH(past_the_caches)
 {
     root[0] = op2(TN_OP_add, in[0], num(g, 1));

@@ -1,5 +1,6 @@
 /* blocks.c - which operands and results go through blocks on the stack, since their memory jumps along the
- * vector and is contiguous along another atom (text/block.c, text/cuda_block.c).
+ * vector and is contiguous along another atom (text/block.c, text/cuda_block.c); and which through lines, where
+ * no block serves (text/strided.c).
  *
  * Start with fu_choose_block. */
 #include "schedule.h"
@@ -84,4 +85,17 @@ int64_t fu_block_pitch(const fu_prog *p)
     enum { LINE = 16 };
     const int64_t width = p->form == FU_COLUMN ? p->tile : p->extent[fu_vec(p)];
     return p->form == FU_POINTWISE ? FU_BLOCK_TILE : tn_ceil_div(width, LINE) * LINE + LINE;
+}
+
+int64_t fu_line_length(const fu_prog *p) { return p->form == FU_ROW ? p->extent[fu_vec(p)] : p->tile; }
+
+bool fu_has_line(const fu_prog *p, const fu_value *v, int phase)
+{
+    enum { FEW = 8, ROOM = 1 << 14 };
+    const int64_t s = v->stride[fu_vec(p)], n = fu_line_length(p) * (p->form == FU_COLUMN ? p->unroll : 1);
+    if (v->kind != FU_LOAD || v->n_arg || v->staged || !v->used || !fu_computed_in(p, v, phase)) return false;
+    if (p->fold || fu_can(p->c->target)->grid || (p->form == FU_ROW && fu_runtime(p, fu_vec(p))))
+        return false;
+    return s != 0 && s != 1 && s != -1 && fu_line_length(p) >= FEW &&
+           n * (int64_t)tn_dtype_size(v->dtype) <= ROOM;
 }

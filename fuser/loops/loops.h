@@ -230,6 +230,8 @@ int fu_op_cost(const fu_value *v);                       /* for one element: abo
 tn_cut_reason fu_schedule(fu_prog *p);
 /* ---- blocks.c ---- */
 int64_t fu_block_pitch(const fu_prog *p); /* CPU: elements from line to line of a block */
+bool fu_has_line(const fu_prog *p, const fu_value *v, int phase); /* LOAD: copied to a line before the loop */
+int64_t fu_line_length(const fu_prog *p);                         /* its elements for one row */
 
 /* ---- phases.c: what a phase holds ---- */
 uint32_t fu_all_atoms(const fu_prog *p);

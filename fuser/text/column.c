@@ -34,8 +34,9 @@
 
 static void write_vector(fu_em *e, int phase, const fu_range *r, const char *rows)
 {
-    const fu_loop l = {.phase = phase, .first = r->lo, .rows = rows, .worst = fu_index_inside(e->p, phase)};
+    fu_loop l = {.phase = phase, .first = r->lo, .rows = rows, .worst = fu_index_inside(e->p, phase)};
     fu_fill_random(e, &l, r->hi);
+    fu_fill_lines(e, &l, r->hi);
     if (l.worst) fu_line(&e->t, "uint64_t worst = 0;");
     fu_plain_loop(e, &l, r->lo, r->hi);
     if (l.worst) fu_report_worst(e);

@@ -75,7 +75,7 @@ void fu_lane_of(const fu_em *e, const fu_loop *l, const char *at, fu_lane *out)
     const fu_prog *p = e->p;
     int64_t dense[FU_MAX_ATOMS] = {0}, s = p->form == FU_COLUMN ? p->tile : 1;
     const bool shifted = p->form == FU_ROW && strcmp(l->first, "0");
-    *out = (fu_lane){.at = at, .near = l->near, .low = l->low};
+    *out = (fu_lane){.at = at, .lines = l->lines, .rows = l->rows, .near = l->near, .low = l->low};
     snprintf(out->bits, sizeof out->bits, shifted ? "%s - %s" : "%s", at, l->first);
     for (int i = p->n_atom - 1; i >= 0; i--)
         if (p->red >> i & 1) {

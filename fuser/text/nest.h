@@ -7,6 +7,7 @@
  *   column.c     the vector's atom is kept, others are reduced
  *   loop.c       the vector loop itself, and what stands around it
  *   random.c     random bits for it
+ *   strided.c    lines on the stack for what it would jump along
  *   block.c      what lies crosswise, through blocks on the stack
  *   ahead.c      lines of memory that are asked for early
  *   cuts.c       a nest once for each stretch between borders
@@ -28,6 +29,7 @@ typedef struct fu_loop {
     const char *rows;  /* COLUMN: the coordinate of several rows added at once, or NULL */
     bool worst;        /* it may meet bad indices, counts them and reports them behind the loop */
     bool by_pieces;    /* random bits are made with each piece of it */
+    bool lines;        /* what it would jump along was copied before it (strided.c) */
     bool near;         /* its arguments were found small: see fu_near_form */
     bool low;          /* the row's exponentials are normal numbers: see fu_low_top */
 } fu_loop;
@@ -93,6 +95,10 @@ void fu_fill_bits(fu_em *e, const fu_loop *l, fu_value *v,
 void fu_fill_random(fu_em *e, const fu_loop *l, const char *count);
 bool fu_random_by_pieces(const fu_prog *p, int phase); /* as far as the bits are concerned */
 void fu_take_random(fu_em *e, const fu_loop *l, const char *at, const char *count);
+
+/* ---- strided.c ---- */
+void fu_fill_lines(fu_em *e, fu_loop *l,
+                   const char *count); /* of the range; sets l->lines where there are any */
 
 /* ---- ahead.c ---- */
 void fu_prefetch_next(fu_em *e, int phase, const char *at, int n);

@@ -29,6 +29,7 @@ static void write_range(fu_em *e, const char *lo, const char *hi)
     l.by_pieces = p->block < 0 && fu_phase_streams(p, 0) && fu_random_by_pieces(p, 0);
     e->phase = 0;
     fu_fill_random(e, &l, hi);
+    fu_fill_lines(e, &l, hi);
     if (l.worst) fu_line(&e->t, "uint64_t worst = 0;");
     fu_plain_loop(e, &l, lo, hi);
     if (l.worst) fu_report_worst(e);

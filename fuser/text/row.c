@@ -226,6 +226,7 @@ static void write_vector(fu_em *e, int phase, const fu_range *r, bool low)
     l.by_pieces = r->count >= 0 && !strcmp(r->lo, "0") && !p->split &&
                   (lanes ? !flush : fu_phase_streams(p, phase)) && fu_random_by_pieces(p, phase);
     fu_fill_random(e, &l, r->count >= 0 ? r->hi : count);
+    fu_fill_lines(e, &l, r->count >= 0 ? r->hi : count);
     if (l.worst) fu_line(&e->t, "uint64_t worst = 0;");
     if (!lanes) {
         fu_plain_loop(e, &l, r->lo, r->hi);

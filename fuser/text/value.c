@@ -405,6 +405,21 @@ static void place_in_block(const fu_em *e, const char *name, char *out, size_t n
              name, p->block, (long long)pitch, e->lane->at);
 }
 
+static void place_in_line(const fu_em *e, const fu_value *v, char *out, size_t n)
+{
+    const fu_lane *l = e->lane;
+    if (l->rows)
+        snprintf(out, n, "%s_line%.0d[u * %lld + %s]", v->name, e->phase, (long long)fu_line_length(e->p),
+                 l->bits);
+    else
+        snprintf(out, n, "%s_line%.0d[%s]", v->name, e->phase, l->bits);
+}
+
+void fu_load_place(const fu_em *e, const fu_value *v, char *out, size_t n)
+{
+    place(e, v->stride, v->shift, out, n);
+}
+
 static void ask_load(fu_em *e, int id)
 {
     fu_value *v = &e->p->value[id];
@@ -414,6 +429,13 @@ static void ask_load(fu_em *e, int id)
     if (v->staged && e->lane) {
         fu_name(e, v);
         place_in_block(e, v->name, element, sizeof element);
+        snprintf(s, sizeof s, e->lang->load[v->dtype], element);
+        define(e, id, s);
+        return;
+    }
+    if (e->lane && e->lane->lines && fu_has_line(e->p, v, e->phase)) {
+        fu_name(e, v);
+        place_in_line(e, v, element, sizeof element);
         snprintf(s, sizeof s, e->lang->load[v->dtype], element);
         define(e, id, s);
         return;

@@ -12,6 +12,7 @@ typedef struct fu_lane {
     const char *piece;         /* within what is written together, or NULL */
     const char *pack;          /* CUDA: within what was read together, or NULL */
     char stash[160], bits[80]; /* index of values kept between phases, and of random bits made for the tile */
+    bool lines, rows;          /* lines of what it would jump along; several rows stand in it */
     bool local;                /* accumulators are the loop's own variables */
     bool near, low;            /* which short forms serve (fu_loop) */
 } fu_lane;
@@ -50,6 +51,8 @@ int fu_scalar(fu_em *e, int slot, int what);
 void fu_index(const fu_em *e, const int64_t *stride, uint32_t which, char *out, size_t n);
 /* The text of value id in the present scope, defining it (and what it needs) if it is not. */
 const char *fu_ask(fu_em *e, int id);
+void fu_load_place(const fu_em *e, const fu_value *v, char *out,
+                   size_t n); /* the index of a LOAD's element */
 void fu_name(fu_em *e, fu_value *v);
 const char *fu_type(const fu_em *e, tn_dtype d);
 void fu_put_store(fu_em *e, const fu_store *s);
