@@ -5,6 +5,7 @@
  *   alive while       dx is made      dw is made           dw is made      dx is made
  *                     dy  x  dx       dy  x  dx (dw)       dy  x  (dw)     dy  dx
  *
+ * A value as large as a table waits, with its update, until what others read is gone (put_off).
  * Start with fu_shorten_lives. */
 #include "fuser.h"
 
