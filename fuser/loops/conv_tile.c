@@ -39,7 +39,7 @@ enum {
 /* The throughput of a multiprocessor per clock: multiply-adds of 16-bit elements (half as many of TF32),
  * bytes from shared memory, bytes from L2, and bytes of device memory. */
 static const double mma_per_clock = 1024, wgmma_per_clock = 2048, shared_per_clock = 128, l2_per_clock = 28,
-                    wgmma_l2_per_clock = 34, memory_per_clock = 14;
+                    wgmma_l2_per_clock = 44, memory_per_clock = 14;
 static const double barrier_clocks = 40, start_clocks = 1500, warps_that_hide = 8;
 
 typedef struct shape {
@@ -295,7 +295,7 @@ static void predict(struct fu_conv_tile *o, const shape *s, const tn_target *t)
     /* as an H200 was measured: a block alone waits at its barriers, where nobody else multiplies */
     if (o->halo && !turned) step *= lives > 1 ? 1.1 : o->warps_m > 8 ? 1.35 : 1.4;
     /* few warps that gather wait for their places, most where the weights are turned too */
-    if (size == 2 && !o->halo && !s->weights) step *= s->forward || o->wgmma ? 1.1 : 1.4;
+    if (size == 2 && !o->halo && !s->weights) step *= !s->forward ? 1.4 : o->wgmma ? 1.25 : 1.1;
     const double buffers = (double)tn_ceil_div(tn_ceil_div(s->k, (int64_t)bk), o->splits);
     const double written = o->wgmma ? size : 4; /* what is left waits for memory alone */
     double block = buffers * (step + barrier_clocks) + bm * bn * written / memory_per_clock;
