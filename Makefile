@@ -115,7 +115,7 @@ EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))
 TOOLS := $(patsubst data/%.c,$(BUILD)/%,$(wildcard data/*.c))
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 JSON_CHECK := $(if $(HAVE_CJSON),$(BUILD)/tests/json_check)
-DRILL := $(if $(HAVE_MPI),$(BUILD)/tests/ranks_drill $(BUILD)/tests/ranks_random)
+DRILL := $(if $(HAVE_MPI),$(BUILD)/tests/ranks_drill $(BUILD)/tests/ranks_random $(BUILD)/tests/ranks_passes)
 SHELL_TESTS ?= $(wildcard tests/test_*.sh)
 LONG := $(patsubst tests/long/%.c,$(BUILD)/long/%,$(wildcard tests/long/*.c))
 # A program of several files, some of which look inside the library. The yardsticks want this processor's vectors.

@@ -200,7 +200,8 @@ static int update_row(tn_optim *o, nn_row *r, tn_tensor *fine)
 
 /* ---- over several steps ---- */
 
-static int gather_row(tn_optim *o, nn_row *r)
+/* met: where there are several ranks, a zero that all have come to. */
+static int gather_row(tn_optim *o, nn_row *r, tn_tensor *met)
 {
     nn_update u;
     int status = begin_gradient(o, r, &u);
@@ -210,6 +211,7 @@ static int gather_row(tn_optim *o, nn_row *r)
     status = tn_op_begin(o->s, "accumulate");
     if (status) return status;
     tn_tensor *g = fresh_gradient(&u);
+    if (met) g = tn_where(tn_eq_scalar(met, tn_number_f(0)), g, tn_zeros(o->s, r->dtype, TN_SCALAR));
     status = tn_assign(sum, r->summed ? tn_add(sum, g) : g);
     int ended = tn_op_end(o->s);
     if (!status) status = ended;
@@ -217,11 +219,20 @@ static int gather_row(tn_optim *o, nn_row *r)
     return status;
 }
 
+/* Nothing is sent but one number, by which ranks meet: a step that one of them refuses adds to no rank's sum. */
 static int gather(tn_optim *o)
 {
+    tn_tensor *met = NULL;
     int status = TN_OK;
+    if (tn_ranks(o->s) > 1) {
+        status = tn_op_begin(o->s, "accumulate");
+        if (!status) {
+            met = tn_mean_over_ranks(tn_zeros(o->s, TN_F32, TN_SCALAR));
+            status = tn_op_end(o->s);
+        }
+    }
     for (int i = 0; i < NN_ROWS && !status; i++)
-        if (o->rows[i].blocks) status = gather_row(o, &o->rows[i]);
+        if (o->rows[i].blocks) status = gather_row(o, &o->rows[i], met);
     for (int i = 0; i < o->n && !status; i++)
         if (o->entries[i].fresh) o->entries[i].summed = true;
     if (!status) o->gathered++;

@@ -6,7 +6,7 @@
 
 drill=$BUILD/tests/ranks_drill
 if [ ! -x "$drill" ] || ! command -v mpirun >/dev/null; then
-    for name in means draws training messages sharded random host drills kill no_plugin examples; do skip $name "no MPI here (make deps)"; done
+    for name in means draws training messages sharded random passes host drills kill no_plugin examples; do skip $name "no MPI here (make deps)"; done
     exit 0
 fi
 # mpirun asks root for leave, and whether there are as many processors
@@ -54,6 +54,15 @@ random() { # SEEDS: as one process has trained them, 2 ranks begin and 3 go on
         messages run 3 "$BUILD/tests/ranks_random" "$tmp/ranks" "$1" 5 9 "$tmp/all" && "$drill" same "$tmp/one" "$tmp/all" 1e-5
 }
 check random_models_train_as_one random "${RANDOM_MODELS:-2}"
+
+passes() { # SEED..: uneven last batches and refused steps; by 3 ranks, and by 2 whom 4 go on for
+    p=$BUILD/tests/ranks_passes
+    mkdir -p "$tmp/p1" "$tmp/p3" "$tmp/pm" && "$p" "$tmp/p1" 0 11 "$tmp/one.p" "$@" &&
+        run 3 "$p" "$tmp/p3" 0 11 "$tmp/three.p" "$@" && "$drill" same "$tmp/one.p" "$tmp/three.p" 1e-5 &&
+        run 2 "$p" "$tmp/pm" 0 5 "$tmp/begun.p" "$@" && run 4 "$p" "$tmp/pm" 5 11 "$tmp/mixed.p" "$@" &&
+        "$drill" same "$tmp/one.p" "$tmp/mixed.p" 1e-5
+}
+check random_passes_train_as_one passes ${PASSES:-2 15}
 
 # ---- state that ranks share: weights, norms and checkpoints to the bit those without, for half of the memory ----
 

@@ -160,10 +160,19 @@ typedef struct listing {
     const tn_call *call;
 } listing;
 
+/* Such as masks and states of optimizers, which are made once: a rank whose error has ended an earlier step makes
+ * them later than the others, and it is the same step all the same. */
+static bool made_of_nothing(const tn_tensor *n)
+{
+    if (!n->n_in) return true;
+    while (n->n_in == 1) n = n->in[0];
+    return tn_kind_of(n) == TN_KIND_NUMBER;
+}
+
 static void list_node(listing *l, const tn_tensor *n)
 {
     char at[200];
-    if (!n->call) return;
+    if (!n->call || made_of_nothing(n)) return;
     if (n->call != l->call) tn_put(&l->text, "%s\n", tn_node_where(n, at, sizeof at));
     l->call = n->call;
     if (tn_kind_of(n) != TN_KIND_RANKS) return;
