@@ -247,6 +247,36 @@ TEST(strided_operands_are_copied_to_lines)
     }
 }
 
+/* Where memory is contiguous for a few elements only, the vector runs along a longer atom. */
+GRAPH(short_pieces)
+{
+    tn_tensor *x = op2(TN_OP_mul, in[0], op1(TN_OP_exp, in[0]));
+    root[0] = op1(TN_OP_neg, tn_mk_contiguous(tn_mk_swap(x, 1, 2)));
+    return 1;
+}
+
+TEST(vectors_are_not_short)
+{
+    rng r = {32};
+    for (int round = 0; round < 12; round++) {
+        const int64_t n = round % 3 ? 64 + rng_below(&r, 5000) : 2 + rng_below(&r, 60);
+        const int64_t groups = 2 + rng_below(&r, 6), c = 2 + rng_below(&r, 6);
+        rig_case cases = {1,
+                          {{round % 2 ? TN_F32 : TN_BF16, 3, {n, groups, c}, -3, 3}},
+                          short_pieces,
+                          0,
+                          round % 2 ? 1e-6 : 2e-2};
+        rig_check(&cases);
+        tn_session *s = rig_open(TN_CPU);
+        tn_plan *p = rig_plan(s, &cases);
+        assert_int_equal(p->n_step, 1);
+        const bool lines = strstr(p->step[0].source.text, "_line[") != NULL;
+        if (lines != (n >= 64)) fail_msg("[%d, %d, %d]: lines %d", (int)n, (int)groups, (int)c, lines);
+        tn_plan_free(p);
+        tn_close(s);
+    }
+}
+
 GRAPH(past_the_caches)
 {
     root[0] = op2(TN_OP_add, in[0], num(g, 1));

@@ -296,6 +296,20 @@ static tn_cut_reason schedule_cpu(fu_prog *p)
     return TN_CUT_NONE;
 }
 
+/* Where nothing is reduced and the atom that memory is contiguous along is too short for a vector, the longest, if
+ * there is much to compute: arithmetic in single steps takes longer than memory that jumps. */
+static int vector_of(const fu_prog *p)
+{
+    enum { FEW = 8, MANY = 64, DEAR = 8 };
+    int best = fu_choose_vector(p), cost = 0;
+    TN_EACH(v, p->value, p->n_value) cost += v->kind == FU_OP ? fu_op_cost(v) : 0;
+    if (p->red || p->cross || p->extent[best] >= FEW || cost < DEAR || fu_can(p->c->target)->grid)
+        return best;
+    for (int a = 0; a < p->n_atom; a++)
+        if (p->extent[a] >= MANY && p->extent[a] > p->extent[best]) best = a;
+    return best;
+}
+
 tn_cut_reason fu_schedule(fu_prog *p)
 {
     p->red = p->cross = 0;
@@ -308,7 +322,7 @@ tn_cut_reason fu_schedule(fu_prog *p)
     tn_cut_reason why = fu_cross_sets(p);
     if (why) return why;
     fu_merge_atoms(p);
-    fu_move_last(p, fu_choose_vector(p));
+    fu_move_last(p, vector_of(p));
     fu_merge_atoms(p);
     p->fold = 0;
     if (!fu_can(p->c->target)->grid && !few_rows(p)) fu_fold_columns(p);
