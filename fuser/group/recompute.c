@@ -72,7 +72,8 @@ static bool collect_again(const fu_ctx *c, int node, again *r)
         const tn_tensor *x = fu_value_of(c, t->in[k]);
         int p = fu_node_of(c, x);
         if (tn_is_number(x)) continue;
-        bool other = p >= 0 && fu_group_of(c, p) != fu_group_of(c, node) && !fu_widens(&c->node[p]);
+        bool other = p >= 0 && fu_group_of(c, p) != fu_group_of(c, node) && !fu_widens(&c->node[p]) &&
+                     c->node[p].kind != TN_KIND_IOTA; /* numbers of places are in memory for nobody */
         bool stored = p < 0 || c->node[p].root || other || made_once(&c->node[p]) ||
                       (r->near && fu_read_outside(c, NULL, p));
         if (stored ? assigned(c, x, r) || !reads(r, x->base) : !collect_again(c, p, r)) return false;
