@@ -353,13 +353,9 @@ static void test_full(void **state)
     "const int next = t + STAGES - 1, place = slot == 0 ? STAGES - 1 : slot - 1;\n"                          \
     "        if (next < tiles) copy_stage"
 
-#define TURN "before = now == 0 ? STAGES - 1 : now - 1;\n        "
-#define SHOW "tn_wgmma_show();\n        "
-#define ARRIVED                                                                                              \
-    "__syncthreads(); /* the tiles have come for all, and all are done with those before */\n        "
-#define OPEN   "tn_wgmma_open();\n    "
-#define SLOPES "take_queries(a, b, b.end - 1 - t, dq);\n        "
-#define WAIT3  "tn_copy_wait<STAGES - 3>();\n        "
+#define OPEN "tn_wgmma_open();\n        "
+#define COME "    tn_mbarrier_wait(&r.full[at.slot], at.parity);\n"
+#define PUT  "put(slopes + half * ROWS * COLS, ds);\n"
 
 CUDA_TEST(test_planted)
 {
@@ -373,7 +369,7 @@ CUDA_TEST(test_planted)
         {FU_FLASH_DKV, {WAIT BARRIER FILL, BARRIER FILL}, "no wait for it", X},
         {FU_FLASH_FORWARD, {BARRIER, ""}, "race", X},
         {FU_FLASH_DQ, {WAIT BARRIER FILL, WAIT FILL}, "race", X},
-        {FU_FLASH_FORWARD, {"fmaf(sum[m][r], fit[m][r], part)", "sum[m][r] + part"}, NULL, X},
+        {FU_FLASH_FORWARD, {"fmaf(sum[m][r], fit[m][r], all)", "sum[m][r] + all"}, NULL, X},
         {FU_FLASH_FORWARD, {"least(h.tk, i + 1)", "least(h.tk, i + 2)"}, NULL, X},
         {FU_FLASH_DKV, {"p * (dp - delta)", "p * dp"}, NULL, X},
         {FU_FLASH_DQ,
@@ -384,35 +380,43 @@ CUDA_TEST(test_planted)
         {FU_FLASH_FORWARD, {"begin = split * each * COLS", "begin = split * (each - 1) * COLS"}, NULL, 1},
         {FU_FLASH_FORWARD, {"s < splits; s++) {", "s + 1 < splits; s++) {"}, NULL, 1},
         {FU_FLASH_FORWARD, {"8 ^ row % 8", "8 ^ row % 4"}, NULL, 2},
-        {FU_FLASH_FORWARD, {TURN WAIT SHOW, TURN SHOW}, "no wait for it", 2},
-        {FU_FLASH_FORWARD, {TURN WAIT SHOW, TURN WAIT}, "no fence.proxy.async", 2},
-        {FU_FLASH_FORWARD, {ARRIVED, ""}, "race", 2},
+        {FU_FLASH_FORWARD, {COME "    tn_wgmma_show();", "    tn_wgmma_show();"}, "no wait for it", 2},
+        {FU_FLASH_FORWARD, {COME "    tn_wgmma_show();", COME}, "no fence.proxy.async", 2},
         {FU_FLASH_FORWARD,
-         {OPEN "ask_scores(r.s[0], q, k)", "ask_scores(r.s[0], q, k)"},
+         {"    tn_mbarrier_wait(&r.empty[at.slot], at.parity ^ 1);\n", ""},
+         "cp.async is to fill",
+         2},
+        {FU_FLASH_FORWARD,
+         {"        release(rings[0], k);\n        weights", "        weights"},
+         "forever",
+         2},
+        {FU_FLASH_FORWARD,
+         {"if (t + 1 < b.tiles || other) tn_barrier_arrive", "if (0) tn_barrier_arrive"},
+         "forever",
+         2},
+        {FU_FLASH_FORWARD,
+         {OPEN "ask_scores(r.s[0], own, tn_panel_at", "ask_scores(r.s[0], own, tn_panel_at"},
          "without a wgmma.fence",
          2},
-        {FU_FLASH_FORWARD, {"tn_wgmma_wait<1>();", ""}, NULL, 2},
-        {FU_FLASH_FORWARD, {"tn_wgmma_wait<1>();", "tn_wgmma_wait<2>();"}, NULL, 2},
-        {FU_FLASH_FORWARD, {"            refit(r.acc, r.fit);\n", ""}, NULL, 2},
-        {FU_FLASH_FORWARD, {"    refit(r.acc, r.fit);\n    keep", "    keep"}, NULL, 2},
-        {FU_FLASH_FORWARD,
-         {"soften(r, b, b.begin + t * COLS)", "soften(r, b, b.begin + (t + 1) * COLS)"},
-         NULL,
-         2},
+        {FU_FLASH_FORWARD, {"tn_wgmma_wait<1>();", ""}, "race", 2},
+        {FU_FLASH_FORWARD, {"tn_wgmma_wait<1>();", "tn_wgmma_wait<2>();"}, "race", 2},
+        {FU_FLASH_FORWARD, {"        refit(r.acc, r.fit);\n", ""}, NULL, 2},
+        {FU_FLASH_FORWARD, {"b.begin + t * COLS, r.top", "b.begin + (t + 1) * COLS, r.top"}, NULL, 2},
         {FU_FLASH_FORWARD, {"least(h.tk, i + 1)", "least(h.tk, i + 2)"}, NULL, 2},
         {FU_FLASH_FORWARD, {"tn_panel(values, NEXT)", "tn_panel(values, NEXT / 2)"}, NULL, 2},
-        {FU_FLASH_FORWARD,
-         {"values + before * TILE", "values + now * TILE"},
-         "that a cp.async is to fill",
-         2},
-        {FU_FLASH_DKV, {SLOPES WAIT3, SLOPES}, "no wait for it", 3},
-        {FU_FLASH_DKV, {SLOPES WAIT3 SHOW, SLOPES WAIT3}, "no fence.proxy.async", 3},
-        {FU_FLASH_DKV, {WAIT3 SHOW "__syncthreads();", WAIT3 SHOW}, "race", 3},
-        {FU_FLASH_DKV, {"half = t % 2", "half = 0"}, "race", 3},
-        {FU_FLASH_DKV, {"if (threadIdx.x % 32 == 0) tn_await_count", "if (0) tn_await_count"}, "race", 3},
+        {FU_FLASH_DKV, {"tn_mbarrier_wait(&b.put[half], t / 2 % 2);", ""}, "race", 3},
+        {FU_FLASH_DKV, {PUT "        tn_wgmma_show();\n", PUT}, "no fence.proxy.async", 3},
+        {FU_FLASH_DKV, {"tn_mbarrier_wait(&b.took[half], t / 2 % 2 ^ 1);", ""}, "race", 3},
+        {FU_FLASH_DKV, {"tn_mbarrier_wait(&b.given[group], t % 2);", ""}, "race", 3},
+        {FU_FLASH_DKV, {"tn_mbarrier_wait(&b.taken[group], t % 2 ^ 1);", ""}, "race", 3},
+        {FU_FLASH_DKV, {"arrive(&b.taken[group]);", ""}, "forever", 3},
+        {FU_FLASH_DKV, {"tn_bulk_show();\n            if", "if"}, "no fence.proxy.async", 3},
+        {FU_FLASH_DKV, {"tn_bulk_show();\n            tn_count", "tn_count"}, "no fence.proxy.async", 3},
+        {FU_FLASH_DKV, {"            tn_bulk_wait();\n", ""}, "race", 3},
+        {FU_FLASH_DKV, {"if (b.index && first) tn_await_count", "if (0) tn_await_count"}, "race", 3},
         {FU_FLASH_DKV, {"(tile * COLS + COLS - 1) / ROWS", "(tile * COLS + COLS - 1) / ROWS + 1"}, NULL, 3},
         {FU_FLASH_DKV, {"j - column - column_of", "j + 1 - column - column_of"}, NULL, 3},
-        {FU_FLASH_DKV, {"tn_wgmma_wait<HEAD != 64>();", ""}, NULL, 3},
+        {FU_FLASH_DKV, {"        tn_wgmma_wait<0>();\n        tn_wgmma_hold(g);", ""}, NULL, 3},
     };
     static const config c[] = {{F, X, 32, CAUSAL, NONE, X, 1, 2, 100, 100, .layout = HEADS},
                                {F, X, 32, X, NONE, X, 1, 1, 3, 300, .layout = HEADS},

@@ -23,7 +23,12 @@
 enum { WARPS = 4, KINDS = 3, HEADS = 4, PASSES = 3 };
 /* Of shared memory, that a kernel whose blocks share their rows takes besides: a word that says which of them
  * was the last, behind which the rest begins at a multiple of 1024. */
-enum { LAST_BYTES = 1024, BLOCK_BYTES = 256 /* of attention_wgmma_backward.cu */ };
+enum {
+    LAST_BYTES = 1024,
+    BLOCK_BYTES = 512, /* of attention_wgmma_backward.cu, */
+    RINGS_BYTES = 256, /* of attention_wgmma.cu; */
+    COPYING = 128      /* threads of both that copy for the others */
+};
 
 typedef struct shape {
     uint8_t m_tiles, columns, kept;
@@ -74,8 +79,11 @@ static int64_t shared_of(const fu_flash_desc *d, const struct fu_flash_tile *t)
     const int64_t own = t->rows * (d->pass == FU_FLASH_FORWARD ? 1 : 2);
     const int64_t numbers = d->pass == FU_FLASH_DKV ? 2 * t->columns * (int64_t)sizeof(float) : 0;
     if (t->wgmma) {
-        const int64_t slopes = d->pass == FU_FLASH_DKV ? 2 * t->rows * t->columns * 2 + BLOCK_BYTES : 0;
-        return (own + 2 * t->stages * t->columns) * d->head * 2 + t->stages * numbers + slopes;
+        const int64_t rest =
+            d->pass == FU_FLASH_DKV
+                ? 2 * t->rows * t->columns * 2 + t->columns * d->head * (int64_t)sizeof(float) + BLOCK_BYTES
+                : RINGS_BYTES;
+        return (own + 2 * t->stages * t->columns) * d->head * 2 + t->stages * numbers + rest;
     }
     return own * row + t->stages * (2 * t->columns * row + numbers);
 }
@@ -89,7 +97,7 @@ static int64_t blocks_of(const fu_flash_desc *d, int rows)
 static void set_rows(const fu_flash_desc *d, struct fu_flash_tile *t)
 {
     t->rows = 16 * t->m_tiles * t->warps;
-    t->threads = 32 * t->warps;
+    t->threads = 32 * t->warps + (t->wgmma ? COPYING : 0);
     t->blocks = blocks_of(d, t->rows);
     t->shared = shared_of(d, t);
 }
@@ -296,8 +304,7 @@ static bool fit(const fu_flash_desc *d, const tn_target *target, int64_t most, s
     return true;
 }
 
-/* What dropout draws leaves room for 64 columns of scores, as a mask that is added does beside two other
- * warpgroups. Backward two warpgroups have two parts of 64 x 64 of a tile's dq, and no register for either.
+/* What dropout draws leaves room for 64 columns of scores. Backward two warpgroups have two parts of 64 x 64 of a tile's dq, and no register for either.
  */
 bool fu_flash_warpgroups(const fu_flash_desc *d, const tn_target *target, struct fu_flash_tile *t)
 {
@@ -306,27 +313,32 @@ bool fu_flash_warpgroups(const fu_flash_desc *d, const tn_target *target, struct
         return false;
     if (back && (d->mask || d->dropout)) return false;
     if (d->head != 64 && d->head != 128) return false;
-    const bool narrow = d->dropout || (d->head == 64 && d->mask == FU_FLASH_ADDED_MASK);
-    *t = (struct fu_flash_tile){.warps = d->head == 64 && !back ? 12 : 8,
+    *t = (struct fu_flash_tile){.warps = 8,
                                 .m_tiles = 1,
-                                .columns = back     ? 64 * 128 / d->head
-                                           : narrow ? 64
-                                                    : 128,
-                                .stages = 3,
+                                .columns = back         ? 64 * 128 / d->head
+                                           : d->dropout ? 64
+                                                        : 128,
+                                .stages = d->head == 64 && !back ? 4 : 3,
                                 .wgmma = true,
                                 .splits = 1};
     set_rows(d, t);
-    if (t->shared > target->shared_most && !back) {
+    if (t->shared > target->shared_most) {
         t->stages = 2;
         set_rows(d, t);
     }
     if (back) {
         const int64_t tiles = d->batch * d->heads * ((d->tq + t->columns - 1) / t->columns);
-        t->counts = tiles * t->warps;
+        t->counts = (2 * tiles + 31) / 32 * 32; /* of two warpgroups; what follows is aligned */
         t->parts = t->counts + (d->tk > t->rows ? tiles * t->columns * d->head : 0);
     }
     predict(d, target, t);
-    return t->shared <= target->shared_most && t->blocks <= INT32_MAX;
+    if (t->blocks > INT32_MAX) return false;
+    /* a block goes on with the rows of others; not where these are of different lengths, which a GPU shares out
+     * better */
+    if (!back && !d->causal && !d->mask && !d->dropout && target->processors > 0 &&
+        t->blocks > target->processors)
+        t->blocks = target->processors;
+    return t->shared <= target->shared_most;
 }
 
 bool fu_flash_tile(const fu_flash_desc *d, const tn_target *target, struct fu_flash_tile *out)
@@ -376,7 +388,8 @@ int fu_flash_defines(const fu_flash_desc *d, const struct fu_flash_tile *t, char
         out, room,
         "#define PASS %d\n#define DTYPE %d\n#define PRODUCTS %d\n#define HEAD %d\n#define CAUSAL %d\n"
         "#define STRICT %d\n#define MASK %d\n#define DROPOUT %d\n#define WARPS %d\n#define M_TILES %d\n"
-        "#define COLS %d\n#define STAGES %d\n#define A_REGS %d\n#define SPLIT %d\n#define WGMMA %d\n",
+        "#define COLS %d\n#define STAGES %d\n#define A_REGS %d\n#define SPLIT %d\n#define WGMMA %d\n"
+        "#define BLOCK %d\n",
         (int)d->pass, code, products(d), d->head, d->causal, d->strict, (int)d->mask, d->dropout, t->warps,
-        t->m_tiles, t->columns, t->stages, t->kept, t->splits > 1, t->wgmma);
+        t->m_tiles, t->columns, t->stages, t->kept, t->splits > 1, t->wgmma, t->threads);
 }

@@ -16,6 +16,8 @@ typedef struct copy {
     char *to;
     const char *from;
     unsigned bytes, given, group;
+    const void *mbarrier; /* that it arrives with; NULL: none yet */
+    uint32_t time;        /* of the thread, when that was said */
 } copy;
 
 typedef struct copies { /* of one thread, oldest first */
@@ -81,7 +83,7 @@ void cusim_copy_async(void *to, const void *from, unsigned bytes, unsigned given
         c->copy = more;
         c->room = room;
     }
-    c->copy[c->n++] = (copy){to, from, bytes, given, c->groups};
+    c->copy[c->n++] = (copy){to, from, bytes, given, c->groups, NULL, 0};
     memset(to, 0xff, bytes);
     memset(mark(at), 1, bytes / 4);
     used = true;
@@ -89,20 +91,56 @@ void cusim_copy_async(void *to, const void *from, unsigned bytes, unsigned given
 
 void cusim_copy_commit(void) { of_thread[block.now->index].groups++; }
 
+static void deliver(const copy *one)
+{
+    const uint64_t at = (uint64_t)(uintptr_t)one->to;
+    memset(mark(at), 0, one->bytes / 4);
+    if (one->given) sim_check_access((uint64_t)(uintptr_t)one->from, one->given, false);
+    sim_check_access(at, one->bytes, true);
+    memcpy(one->to, one->from, one->given);
+    memset(one->to + one->given, 0, one->bytes - one->given);
+}
+
+static void forget(copies *c, unsigned done)
+{
+    c->n -= done;
+    if (c->n && done) memmove(c->copy, c->copy + done, c->n * sizeof *c->copy);
+}
+
 /* All but the last `groups` groups that were committed have arrived. */
 void cusim_copy_wait(unsigned groups)
 {
     copies *c = &of_thread[block.now->index];
     unsigned done = 0;
-    for (; done < c->n && c->copy[done].group + groups < c->groups; done++) {
-        const copy *one = &c->copy[done];
-        const uint64_t at = (uint64_t)(uintptr_t)one->to;
-        memset(mark(at), 0, one->bytes / 4);
-        if (one->given) sim_check_access((uint64_t)(uintptr_t)one->from, one->given, false);
-        sim_check_access(at, one->bytes, true);
-        memcpy(one->to, one->from, one->given);
-        memset(one->to + one->given, 0, one->bytes - one->given);
+    for (; done < c->n && c->copy[done].group + groups < c->groups; done++) deliver(&c->copy[done]);
+    forget(c, done);
+}
+
+void sim_async_arrive(const void *mbarrier)
+{
+    copies *c = &of_thread[block.now->index];
+    for (unsigned i = 0; i < c->n; i++)
+        if (!c->copy[i].mbarrier) c->copy[i].mbarrier = mbarrier, c->copy[i].time = block.now->time;
+}
+
+/* Each as of the thread that asked for it. */
+void sim_async_deliver(const void *mbarrier)
+{
+    sim_thread *const now = block.now;
+    if (!used) return;
+    for (unsigned i = 0; i < block.n_threads; i++) {
+        copies *c = &of_thread[i];
+        unsigned done = 0;
+        block.now = &block.thread[i];
+        for (unsigned k = 0; k < c->n; k++) /* in order: what was asked for before has arrived too */
+            if (c->copy[k].mbarrier == mbarrier) done = k + 1;
+        const uint32_t time = block.now->time;
+        for (unsigned k = 0; k < done; k++) {
+            if (c->copy[k].mbarrier) block.now->time = c->copy[k].time;
+            deliver(&c->copy[k]);
+        }
+        block.now->time = time;
+        forget(c, done);
     }
-    c->n -= done;
-    if (c->n) memmove(c->copy, c->copy + done, c->n * sizeof *c->copy);
+    block.now = now;
 }

@@ -82,8 +82,6 @@ static void check(uint64_t at, unsigned bytes, sim_access_kind kind, bool relaxe
                 verb(kind), bytes);
         sim_race_access(own ? shared_cells : dynamic_cells, block.serial,
                         (uint64_t)(uintptr_t)(own ? m->shared : block.dynamic), at, bytes, kind, relaxed);
-        if (kind != SIM_READ && block.now->show_time > block.now->time)
-            block.now->show_time = block.now->time;
         return;
     }
     const char *builtins = (const char *)&cusim_builtins;
@@ -103,7 +101,8 @@ bool sim_check_shown(uint64_t at, unsigned bytes)
     for (const sim_cell *last = c + (bytes - 1) / 4; c <= last; c++) {
         const sim_access *w = &c->write;
         if (w->launch != block.serial) continue; /* nobody wrote */
-        if (block.thread[w->thread].show_time <= w->time && me->show_block_time <= w->time + 1) return false;
+        if (me->show_block_time > w->time + 1 || sim_order_shown(w->thread, w->time)) continue;
+        if (sim_order_used() || block.thread[w->thread].show_time <= w->time) return false;
     }
     return true;
 }
@@ -238,6 +237,10 @@ static void update(const unsigned *at)
     if ((uintptr_t)at % 4)
         sim_kernel_fault(SIM_MISALIGNED, "misaligned address %p of an atomic", (const void *)at);
     check((uint64_t)(uintptr_t)at, 4, SIM_UPDATE, false);
+    if (block.now->wrote_in_bulk)
+        sim_kernel_fault(TN_CU_LAUNCH_FAILED,
+                         "an atomic behind a bulk copy: no fence.proxy.async lies between");
+    block.now->acquired = true;
     if (block.checked) sim_race_atomic((uint64_t)(uintptr_t)at);
 }
 
@@ -260,11 +263,15 @@ unsigned cusim_atomic_cas(unsigned *at, unsigned expected, unsigned value)
 void cusim_fence(void)
 {
     block.now->fence_time = block.now->time + 1;
+    block.now->fence_warp_time = block.now->warp_time + 1;
     block.now->fence_block_time = block.now->block_time + 1;
 }
 
 void cusim_wgmma_show(void)
 {
-    block.now->show_time = block.now->time + 1;
-    block.now->show_block_time = block.now->block_time + 1;
+    sim_thread *me = block.now;
+    sim_order_show();
+    me->show_time = me->time + 1;
+    me->show_block_time = me->block_time + 1;
+    me->time = ++block.clock; /* what it writes from here on is not shown */
 }

@@ -221,6 +221,7 @@ void cusim_barrier(int line)
         sim_wait(SIM_AT_BARRIER, line);
         return;
     }
+    sim_order_share_all();
     block.clock++;
     for (unsigned i = 0; i < block.n_threads; i++) {
         sim_thread *t = &block.thread[i];
@@ -230,7 +231,7 @@ void cusim_barrier(int line)
                 "divergent barrier: this thread waits at __syncthreads() in line %d, thread %u in "
                 "line %d",
                 line, i, t->line);
-        t->time = t->block_time = block.clock;
+        t->time = t->warp_time = t->block_time = block.clock;
     }
     block.at_barrier = 0;
     for (unsigned i = 0; i < block.n_threads; i++) sim_make_ready(&block.thread[i]);
@@ -265,7 +266,7 @@ static void give_up(void)
     int groups = 0;
     for (unsigned i = 0; i < block.n_threads; i++) {
         const sim_thread *t = &block.thread[i];
-        if (t->state != SIM_AT_BARRIER && t->state != SIM_AT_WARP) continue;
+        if (t->state < SIM_AT_BARRIER || t->state > SIM_AT_NAMED) continue;
         if (first && first->state == t->state && first->line == t->line && first->lanes == t->lanes) continue;
         first = t;
         size_t n = strlen(text);
@@ -273,6 +274,9 @@ static void give_up(void)
         if (t->state == SIM_AT_BARRIER)
             snprintf(text + n, sizeof text - n, "%s thread %u at __syncthreads() in line %d", n ? "," : "", i,
                      t->line);
+        else if (t->state != SIM_AT_WARP)
+            snprintf(text + n, sizeof text - n, "%s thread %u at %s in line %d", n ? "," : "", i,
+                     t->state == SIM_AT_MBARRIER ? "an mbarrier" : "a barrier of some warps", t->line);
         else
             snprintf(text + n, sizeof text - n,
                      "%s thread %u at a warp operation in line %d for lanes 0x%08x", n ? "," : "", i, t->line,
@@ -316,8 +320,10 @@ static bool run_block(void)
     memset(dynamic, 0xff, block.op->launch.shared_bytes);
     sim_async_begin_block();
     sim_wgmma_begin_block();
+    sim_pipe_begin_block();
+    sim_order_begin_block();
     for (unsigned i = 0; i < block.n_threads; i++)
-        block.thread[i] = (sim_thread){.index = i, .time = 1, .block_time = 1};
+        block.thread[i] = (sim_thread){.index = i, .time = 1, .warp_time = 1, .block_time = 1};
     shuffle(block.n_threads, &block.first, &block.step);
     block.unstarted = block.live = block.n_threads;
     block.at_barrier = block.at_warp = block.ended = block.n_ready = 0;

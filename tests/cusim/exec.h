@@ -6,8 +6,9 @@
  * one fiber without a switch.
  *
  * Time within a block is a clock that each barrier and each warp collective advances. A thread remembers the
- * clock at its last block barrier (block_time) and at its last barrier or collective of any kind (time); what
- * another thread did at an earlier time is visible to it (race.c).
+ * clock at its last block barrier (block_time) and at its last barrier or collective of any kind (warp_time);
+ * what another thread did at an earlier time is visible to it (race.c). Its own accesses bear its `time`, which
+ * goes on besides where it tells others what it did up to there (order.c).
  *
  * Read first: struct sim_block. */
 #pragma once
@@ -19,9 +20,11 @@ typedef struct sim_fiber sim_fiber;
 typedef enum sim_thread_state {
     SIM_UNSTARTED,
     SIM_RUNNING,
-    SIM_READY,      /* waited, and may go on */
-    SIM_AT_BARRIER, /* waits for the block */
-    SIM_AT_WARP,    /* waits for lanes of its warp */
+    SIM_READY,       /* waited, and may go on */
+    SIM_AT_BARRIER,  /* waits for the block */
+    SIM_AT_WARP,     /* waits for lanes of its warp */
+    SIM_AT_MBARRIER, /* `value`: which */
+    SIM_AT_NAMED,    /* likewise, at a barrier of some warps */
     SIM_ENDED
 } sim_thread_state;
 
@@ -58,10 +61,11 @@ typedef struct sim_thread {
     unsigned lanes;
     uint64_t value, result;
     int lane, width;
-    /* the order of accesses: */
-    uint32_t time, block_time;
-    uint32_t fence_time, fence_block_time; /* at its last __threadfence, plus 1; 0: none */
-    uint32_t show_time, show_block_time; /* at its last fence.proxy.async, likewise; nothing written since */
+    /* the order of accesses: of its own, and of its warp's and its block's before which they are over for it */
+    uint32_t time, warp_time, block_time;
+    uint32_t fence_time, fence_warp_time, fence_block_time; /* at its last __threadfence, plus 1; 0: none */
+    uint32_t show_time, show_block_time;                    /* at its last fence.proxy.async, likewise */
+    bool wrote_in_bulk, acquired; /* and no fence.proxy.async since: a bulk copy is done, an atomic was */
 } sim_thread;
 
 /* shim.h's built-in variables. */
@@ -115,7 +119,34 @@ void sim_wgmma_begin_block(void);
 void sim_warp_wgmma(sim_collective kind, const sim_thread *t); /* as sim_warp_matrix */
 void sim_wgmma_lane_ended(const sim_thread *t);
 
+/* ---- pipe.c ---- */
+
+void sim_pipe_begin_block(void);
+
+/* ---- order.c: what threads know of each other by other means than barriers of all and warps' operations ---- */
+
+typedef struct sim_knowledge { /* of each thread's accesses: before which time they are over, */
+    uint32_t over[SIM_MAX_THREADS], shown[SIM_MAX_THREADS]; /* and shown to the asynchronous proxy */
+} sim_knowledge;
+
+void sim_order_begin_block(void);
+bool sim_order_used(void);
+void sim_order_use(void);                          /* the block has such barriers */
+void sim_order_release(sim_knowledge *to);         /* what the thread that runs did, and knows of */
+void sim_order_acquire(const sim_knowledge *from); /* by it */
+void sim_order_forget(sim_knowledge *of);
+void sim_order_share(const sim_thread *first,
+                     unsigned lanes); /* by a warp's operation; by a barrier of all */
+void sim_order_share_all(void);
+void sim_order_show(void);                            /* fence.proxy.async */
+bool sim_order_over(uint32_t thread, uint32_t time);  /* for the thread that runs */
+bool sim_order_shown(uint32_t thread, uint32_t time); /* likewise */
+
 /* ---- async.c ---- */
+
+/* What the thread has asked for arrives with the mbarrier, and has. */
+void sim_async_arrive(const void *mbarrier);
+void sim_async_deliver(const void *mbarrier);
 
 void sim_async_begin_block(void);
 /* Whether some of these bytes of shared memory await a cp.async. */

@@ -16,9 +16,9 @@ enum { MAX_WORDS = 512 }; /* words with atomics in one launch; of more, the orde
 
 /* What one block made visible to those that see its atomic. */
 typedef struct release {
-    uint32_t thread, time, block_time;     /* of the atomic */
-    uint32_t fence_time, fence_block_time; /* of its thread's last fence, plus 1 */
-    uint32_t *fences;                      /* per thread of the block: time of the last fence, plus 1 */
+    uint32_t thread, warp_time, block_time;                 /* of the atomic */
+    uint32_t fence_time, fence_warp_time, fence_block_time; /* of its thread's last fence, plus 1 */
+    uint32_t *fences; /* per thread of the block: time of the last fence, plus 1 */
 } release;
 
 typedef struct word {
@@ -97,9 +97,10 @@ void sim_race_atomic(uint64_t at)
         w->n++;
     }
     r->thread = me->index;
-    r->time = me->time;
+    r->warp_time = me->warp_time;
     r->block_time = me->block_time;
     r->fence_time = me->fence_time;
+    r->fence_warp_time = me->fence_warp_time;
     r->fence_block_time = me->fence_block_time;
     for (unsigned i = 0; i < block.n_threads; i++) r->fences[i] = block.thread[i].fence_time;
 }
@@ -112,7 +113,8 @@ static bool same_warp(uint32_t a, uint32_t b) { return a / 32 == b / 32; }
 static bool seen(uint32_t thread, uint32_t time)
 {
     const sim_thread *me = block.now;
-    return thread == me->index || time < me->block_time || (same_warp(thread, me->index) && time < me->time);
+    return thread == me->index || time < me->block_time ||
+           (same_warp(thread, me->index) && time < me->warp_time) || sim_order_over(thread, time);
 }
 
 /* Whether the release covers what the thread did at that time. */
@@ -122,11 +124,11 @@ static bool released(const release *r, const sim_access *a)
         uint32_t fenced = r->fence_time - 1;
         if (a->thread == r->thread && a->time <= fenced) return true;
         if (a->time < r->fence_block_time - 1) return true;
-        if (same_warp(a->thread, r->thread) && a->time < fenced) return true;
+        if (same_warp(a->thread, r->thread) && a->time < r->fence_warp_time - 1) return true;
     }
     uint32_t own = r->fences[a->thread]; /* the thread's own fence, and a barrier before the atomic */
     return own && a->time <= own - 1 &&
-           (own - 1 < r->block_time || (same_warp(a->thread, r->thread) && own - 1 < r->time));
+           (own - 1 < r->block_time || (same_warp(a->thread, r->thread) && own - 1 < r->warp_time));
 }
 
 static bool acquired(const sim_access *a)
@@ -163,7 +165,7 @@ static bool read_ordered(const sim_access *a)
     if (a->flags & SIM_BLOCK_READS) return a->time < block.now->block_time;
     if (a->flags & SIM_WARP_READS)
         return a->time < block.now->block_time ||
-               (same_warp(a->thread, block.now->index) && a->time < block.now->time);
+               (same_warp(a->thread, block.now->index) && a->time < block.now->warp_time);
     return seen(a->thread, a->time);
 }
 
@@ -219,7 +221,7 @@ static void note_read(sim_access *r, const sim_access *me, bool written)
         flags |= 0;
     else if (!same_warp(r->thread, me->thread))
         flags |= SIM_BLOCK_READS;
-    else if (r->time < me->time)
+    else if (r->time < block.now->warp_time)
         flags |= 0;
     else if (r->thread != me->thread || r->flags & SIM_WARP_READS)
         flags |= SIM_WARP_READS;
@@ -227,6 +229,45 @@ static void note_read(sim_access *r, const sim_access *me, bool written)
     *r = *me;
     r->flags = flags | atomic;
     if (flags) r->bytes = bytes;
+}
+
+/* ---- shared memory where warps have barriers of their own: the last read of each ---- */
+
+enum { WARPS = SIM_MAX_THREADS / 32, SEVERAL = 32 };
+
+typedef struct warp_reads { /* of four bytes of dynamic shared memory */
+    uint32_t serial, warps; /* of the block; a bit for each warp that read since the last write */
+    uint32_t time[WARPS];
+    uint8_t lane[WARPS], bytes[WARPS]; /* lane: or SEVERAL */
+} warp_reads;
+
+static warp_reads dynamic_reads[SIM_SHARED_MOST / 4];
+
+static void note_warp_read(warp_reads *r, const sim_access *me)
+{
+    const unsigned w = me->thread / 32, lane = me->thread % 32;
+    if (r->serial != block.serial) r->serial = block.serial, r->warps = 0;
+    const bool other = r->warps >> w & 1 && r->lane[w] != lane && r->time[w] >= block.now->warp_time;
+    r->bytes[w] = (uint8_t)(r->warps >> w & 1 ? r->bytes[w] | me->bytes : me->bytes);
+    r->warps |= 1u << w;
+    r->lane[w] = (uint8_t)(other ? SEVERAL : lane);
+    r->time[w] = other && r->time[w] > me->time ? r->time[w] : me->time;
+}
+
+/* A thread of a warp whose read the writer is not behind; -1: there is none. */
+static int unordered_reader(warp_reads *r, const sim_access *me)
+{
+    if (r->serial != block.serial) return -1;
+    for (unsigned w = 0; w < WARPS; w++) {
+        if (!(r->warps >> w & 1) || !(r->bytes[w] & me->bytes) || r->time[w] < block.now->block_time)
+            continue;
+        for (unsigned l = 0; l < 32; l++)
+            if ((r->lane[w] == SEVERAL || r->lane[w] == l) && w * 32 + l < block.n_threads &&
+                !seen(w * 32 + l, r->time[w]))
+                return (int)(w * 32 + l);
+    }
+    r->warps = 0;
+    return -1;
 }
 
 static inline void check_word(sim_cell *c, const sim_access *me, sim_access_kind kind, uint64_t base,
@@ -237,6 +278,20 @@ static inline void check_word(sim_cell *c, const sim_access *me, sim_access_kind
     if (w->launch == me->launch && w->bytes & me->bytes && !(atomic && w->flags & SIM_ATOMIC) &&
         !ordered(w) && !behind_atomic(w, at))
         report(w, "wrote", kind, base, at);
+    if (sim_order_used() && base == (uint64_t)(uintptr_t)block.dynamic) {
+        warp_reads *reads = &dynamic_reads[(at - base) / 4];
+        if (kind == SIM_READ) {
+            note_warp_read(reads, me);
+            return;
+        }
+        const int reader = unordered_reader(reads, me);
+        if (reader >= 0) {
+            const sim_access by = {.block = me->block, .thread = (uint16_t)reader};
+            report(&by, "read", kind, base, at);
+        }
+        c->write = *me;
+        return;
+    }
     if (kind == SIM_READ) {
         note_read(&c->read, me, w->launch == me->launch);
         return;

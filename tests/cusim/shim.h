@@ -49,6 +49,15 @@ void cusim_copy_async(void *to, const void *from, unsigned bytes, unsigned given
 void cusim_copy_commit(void);
 void cusim_copy_wait(unsigned groups);
 void cusim_wgmma_show(void);
+void cusim_mbarrier_open(void *at, int arrivals);
+void cusim_mbarrier_arrive(void *at);
+void cusim_mbarrier_arrive_copies(void *at);
+void cusim_mbarrier_wait(void *at, int parity, int line);
+void cusim_barrier_sync(int number, int threads, int line);
+void cusim_barrier_arrive(int number, int threads, int line);
+void cusim_bulk(float *to, const float *from, int bytes, int add);
+void cusim_bulk_wait(void);
+void cusim_bulk_show(void);
 unsigned cusim_atomic_add(unsigned *at, unsigned value);
 unsigned cusim_atomic_cas(unsigned *at, unsigned expected, unsigned value);
 int cusim_next(void);

@@ -74,12 +74,13 @@ static void finish(sim_thread *t, unsigned come)
         }
         u->result = lane_of(t, from)->value;
     }
+    sim_order_share(lane_of(t, 0), come);
     block.clock++;
     for (int l = 0; l < 32; l++)
         if (come >> l & 1) {
             sim_thread *u = lane_of(t, l);
             block.at_warp--;
-            u->time = block.clock;
+            u->time = u->warp_time = block.clock;
             sim_make_ready(u);
         }
 }

@@ -4,7 +4,7 @@
 
 TN_FN void run(const tn_cuda_args &a)
 {
-    const block_rows b = rows_of(a);
+    const block_rows b = rows_of(a, blockIdx.x);
     const int tiles = b.tiles;
     elem *room = (elem *)tn_dynamic_shared(), *stage = room + ROWS * PITCH;
     copy_in<ROWS>(room, b.q, b.row);

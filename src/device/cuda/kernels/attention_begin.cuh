@@ -25,7 +25,7 @@
  *             dropped
  *   SPLIT     1: several blocks of pass 0 have the same queries, and a part of the keys each; scratch follows lse,
  *             dim[32] is their number
- *   WARPS, M_TILES, COLS, STAGES, A_REGS, WGMMA  of fu_flash_tile (fuser/text/attention_cuda.h)
+ *   WARPS, M_TILES, COLS, STAGES, A_REGS, WGMMA, BLOCK (threads)  of fu_flash_tile (fuser/text/attention_cuda.h)
  * SCALE, DROP_P, SEED and DRAW are literals or expressions over the kernel's `a`; SEED and DRAW may be left out
  * and are scalar[0].u and scalar[1].u then. LSE 0 leaves lse out of pass 0, DK 0 or DV 0 that result of pass 2.
  *
@@ -282,28 +282,35 @@ template <int COUNT> TN_FN int place_of(int row, int column)
 #endif
 }
 
-/* COUNT rows from row `first` on; zeros behind the last. They have come when the group of copies has. */
-template <int COUNT> TN_FN void copy_in(elem *to, const matrix &m, int first)
+/* COUNT rows from row `first` on, to OF in shared memory, by BY threads; zeros behind the last. They have come when the
+ * group of copies has. */
+template <int COUNT, int BY = THREADS, int OF = COUNT>
+TN_FN void copy_in(elem *to, const matrix &m, int first, int thread = (int)threadIdx.x)
 {
 #if WGMMA
-    enum { ALL = COUNT * (HEAD / CHUNK), EACH = (ALL + THREADS - 1) / THREADS, STEP = THREADS / (HEAD / CHUNK) };
+    enum { ALL = COUNT * (HEAD / CHUNK), EACH = (ALL + BY - 1) / BY, STEP = BY / (HEAD / CHUNK) };
     if (m.aligned) { /* a thread's rows stand STEP apart, a multiple of 8 */
-        const int row = (int)threadIdx.x / (HEAD / CHUNK), column = (int)threadIdx.x % (HEAD / CHUNK) * CHUNK;
+        const int row = thread / (HEAD / CHUNK), column = thread % (HEAD / CHUNK) * CHUNK;
         const elem *from = m.at + (first + row) * m.stride + column;
-        elem *at = to + place_of<COUNT>(row, column);
+        /* a row 4 further has its chunks exchanged by fours */
+        elem *const at = to + place_of<OF>(row, column), *const other = STEP % 8 ? to + (place_of<OF>(row, column) ^ 32) : at;
+        static_assert(STEP % 4 == 0, "rows");
+        const int64_t step = STEP * m.stride;
+        const int last = m.rows - first - row;
         TN_UNROLL(int n = 0; n < EACH; n++) {
-            if (ALL % THREADS && n * THREADS + (int)threadIdx.x >= ALL) break;
-            tn_copy_async<16>(at + n * STEP * TN_PANEL, from + n * STEP * m.stride, first + row + n * STEP < m.rows);
+            if (ALL % BY && n * BY + thread >= ALL) break;
+            tn_copy_async<16>((n * STEP % 8 ? other : at) + n * STEP * TN_PANEL, from, n * STEP < last);
+            from += step;
         }
         return;
     }
 #pragma unroll 1 /* rare: little text */
 #endif
-    for (int i = (int)threadIdx.x; i < COUNT * (HEAD / CHUNK); i += THREADS) {
+    for (int i = thread; i < COUNT * (HEAD / CHUNK); i += BY) {
         const int row = i / (HEAD / CHUNK), column = i % (HEAD / CHUNK) * CHUNK;
         const bool there = first + row < m.rows;
         const elem *from = m.at + (there ? (first + row) * m.stride : 0) + column;
-        elem *at = to + place_of<COUNT>(row, column);
+        elem *at = to + place_of<OF>(row, column);
         if (m.aligned) {
             tn_copy_async<16>(at, from, there);
         } else {

@@ -3,9 +3,9 @@
 
 } /* namespace */
 
-/* With two blocks on a processor as the aim the compiler uses all 255 registers before it spills; two warpgroups have a
+/* With two blocks on a processor as the aim the compiler uses all 255 registers before it spills; warpgroups have a
  * processor for themselves. */
-#define KERNEL extern "C" __global__ void __launch_bounds__(32 * WARPS, WGMMA ? 1 : 2) ENTRY(const tn_cuda_args a)
+#define KERNEL extern "C" __global__ void __launch_bounds__(BLOCK, WGMMA ? 1 : 2) ENTRY(const tn_cuda_args a)
 KERNEL
 {
     ATT::run(a);

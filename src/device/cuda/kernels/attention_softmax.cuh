@@ -47,6 +47,9 @@ TN_FN void see(float (&s)[M_TILES][N_TILES][4], const head &h, int row, int colu
             }
 }
 
+/* Sums and the largest of a row are found by so many additions at a time: with few warps none waits for the one before. */
+enum { CHAINS = WGMMA ? 2 : 1 };
+
 /* The scores become their exponentials; `top`, the power that stands for 1, and `sum` are the rows' own. What
  * was summed before has to be multiplied by `fit`. */
 TN_FN void exponentials(float (&s)[M_TILES][N_TILES][4], float (&top)[M_TILES][2], float (&sum)[M_TILES][2],
@@ -54,24 +57,26 @@ TN_FN void exponentials(float (&s)[M_TILES][N_TILES][4], float (&top)[M_TILES][2
 {
     TN_UNROLL(int m = 0; m < M_TILES; m++)
         TN_UNROLL(int r = 0; r < 2; r++) {
-            float most = s[m][0][2 * r];
-            TN_UNROLL(int n = 0; n < N_TILES; n++) {
-                most = fmaxf(most, s[m][n][2 * r]);
-                most = fmaxf(most, s[m][n][2 * r + 1]);
-            }
+            float best[CHAINS], most = -TN_INF;
+            TN_UNROLL(int i = 0; i < CHAINS; i++) best[i] = s[m][0][2 * r + i];
+            TN_UNROLL(int n = 0; n < N_TILES; n++)
+                TN_UNROLL(int e = 0; e < 2; e++) best[e % CHAINS] = fmaxf(best[e % CHAINS], s[m][n][2 * r + e]);
+            TN_UNROLL(int i = 0; i < CHAINS; i++) most = fmaxf(most, best[i]);
             most = fmaxf(most, tn_xor_lane(most, 1));
             most = fmaxf(most, tn_xor_lane(most, 2));
             const float now = fmaxf(top[m][r], most * factor);
             const float base = now == -TN_INF ? 0 : now; /* nothing was seen so far */
             fit[m][r] = tn_exp2_fast(top[m][r] - base);
             top[m][r] = now;
-            float part = 0;
+            float part[CHAINS] = {0}, all = 0;
             TN_UNROLL(int n = 0; n < N_TILES; n++)
-                TN_UNROLL(int e = 2 * r; e < 2 * r + 2; e++) {
-                    s[m][n][e] = tn_exp2_fast(fmaf(s[m][n][e], factor, -base));
-                    part += s[m][n][e];
+                TN_UNROLL(int e = 0; e < 2; e++) {
+                    float &x = s[m][n][2 * r + e];
+                    x = tn_exp2_fast(fmaf(x, factor, -base));
+                    part[e % CHAINS] += x;
                 }
-            sum[m][r] = fmaf(sum[m][r], fit[m][r], part);
+            TN_UNROLL(int i = 0; i < CHAINS; i++) all += part[i];
+            sum[m][r] = fmaf(sum[m][r], fit[m][r], all);
         }
 }
 
@@ -108,15 +113,16 @@ struct block_rows {
     head h;
 };
 
-TN_FN block_rows rows_of(const tn_cuda_args &a)
+TN_FN block_rows rows_of(const tn_cuda_args &a, unsigned block)
 {
     block_rows b;
     const int tq = (int)a.dim[2], tk = (int)a.dim[3];
     const int blocks = (tq + ROWS - 1) / ROWS; /* of a head */
-    const int splits = SPLIT ? (int)a.dim[DIM_SPLITS] : 1, split = (int)(blockIdx.x % (unsigned)splits);
-    const unsigned item = blockIdx.x / (unsigned)splits;
+    const int splits = SPLIT ? (int)a.dim[DIM_SPLITS] : 1, split = (int)(block % (unsigned)splits);
+    const unsigned item = block / (unsigned)splits;
     const int turn = (int)(item % (unsigned)blocks);
-    b.pair = item / (unsigned)blocks, b.batch = b.pair / a.dim[1], b.number = b.pair % a.dim[1];
+    const unsigned pair = item / (unsigned)blocks, heads = (unsigned)a.dim[1];
+    b.pair = pair, b.batch = pair / heads, b.number = pair % heads;
     b.row = (CAUSAL ? blocks - 1 - turn : turn) * ROWS; /* the longest first */
     b.q = matrix_of(a, 0, DIM_Q, b.batch, b.number, tq);
     b.k = matrix_of(a, 1, DIM_K, b.batch, b.number, tk);

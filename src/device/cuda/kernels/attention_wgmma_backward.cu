@@ -22,7 +22,19 @@
  * Read first: run.
  */
 
-enum { BUF_SUMS = BUF_DV + 1, DQ_TILES = TN_PANEL / 8, NUMBERS = 2 * COLS, BLOCK_BYTES = 256 };
+enum {
+    BUF_SUMS = BUF_DV + 1,
+    DQ_TILES = TN_PANEL / 8,
+    NUMBERS = 2 * COLS,
+    GROUPS = WARPS / 4,
+    GROUP = 128,           /* threads of a warpgroup, */
+    COPYING = 64,          /* of those that copy */
+    PART = 64 * TN_PANEL,  /* elements of a warpgroup's part of dq */
+    FEWER = 40,            /* registers of a thread that copies, and */
+    MORE = 232,            /* of one that computes */
+    COMPUTING = 1,         /* barrier of the warpgroups that compute */
+    BLOCK_BYTES = 512
+};
 
 /* What a block has: its head, its keys, and the tiles of queries that see them, from `end` backwards. It stands in
  * shared memory, since all registers are taken. */
@@ -33,6 +45,8 @@ struct block_keys {
     matrix q, go, dq;
     const float *lse, *delta;
     head h;
+    /* of the ring's stages, of the halves of slopes, of the warpgroups' parts of dq */
+    tn_mbarrier full[STAGES], empty[STAGES], put[2], took[2], given[GROUPS], taken[GROUPS];
 };
 
 /* By one thread. */
@@ -54,16 +68,24 @@ TN_FN void take_keys(const tn_cuda_args &a, block_keys &b)
     b.h = head_of(a, b.batch, b.number);
 }
 
+/* By COPYING threads. */
 TN_FN void copy_stage(elem *to, float *numbers, const block_keys &b, int at)
 {
-    const int i = (int)threadIdx.x;
-    copy_in<COLS>(to, b.q, at);
-    copy_in<COLS>(to + TILE, b.go, at);
-    if (NUMBERS >= THREADS || i < NUMBERS) {
-        const int query = at + i % COLS;
+    const int i = (int)threadIdx.x % GROUP;
+    copy_in<COLS, COPYING>(to, b.q, at, i);
+    copy_in<COLS, COPYING>(to + TILE, b.go, at, i);
+    TN_UNROLL(int n = 0; n < NUMBERS; n += COPYING) {
+        const int query = at + (n + i) % COLS;
         const bool there = query < b.h.tq;
-        tn_copy_async<4>(numbers + i, (i < COLS ? b.lse : b.delta) + (there ? query : 0), there);
+        tn_copy_async<4>(numbers + n + i, (n < COLS ? b.lse : b.delta) + (there ? query : 0), there);
     }
+}
+
+/* Arrives for a warp, whose lanes are done with what they did. */
+TN_FN void arrive(tn_mbarrier *b)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) tn_mbarrier_arrive(b);
 }
 
 /* The scores become their probabilities. lse: the lane's own, as delta below. */
@@ -108,154 +130,223 @@ TN_FN void put(elem *to, const uint32_t (&ds)[PARTS][4])
         }
 }
 
-/* dq += ds^T k is asked for: 64 queries of ds's panels, 64 columns of k's. */
+/* dq = ds^T k is asked for: 64 queries of ds's panels, 64 columns of k's. */
 TN_FN void ask_queries(float (&dq)[DQ_TILES][4], uint64_t ds, uint64_t k)
 {
-    TN_UNROLL(int i = 0; i < ROWS / 16; i++)
-        tn_wgmma<true, true, true>(dq, tn_panel_at(ds, i * 16 * TN_PANEL), tn_panel_at(k, i * 16 * TN_PANEL));
+    TN_UNROLL(int i = 0; i < ROWS / 16; i++) {
+        const uint64_t left = tn_panel_at(ds, i * 16 * TN_PANEL), right = tn_panel_at(k, i * 16 * TN_PANEL);
+        if (i == 0)
+            tn_wgmma<false, true, true>(dq, left, right);
+        else
+            tn_wgmma<true, true, true>(dq, left, right);
+    }
     tn_wgmma_close();
 }
 
-/* A warp's place among those that have a part of dq: its number, and its sums. */
-TN_FN int64_t place_of_sums(const tn_cuda_args &a, const block_keys &b, int tile, float *&sums)
+/* What a warpgroup has of dq, to shared memory. */
+TN_FN void give(float *parts, block_keys &b, int group, int t, const float (&dq)[DQ_TILES][4])
 {
-    const int64_t place = (b.pair * b.end + tile) * WARPS + threadIdx.x / 32;
-    sums = (float *)a.buf[BUF_SUMS] + a.dim[DIM_SPLITS] + place * (16 * TN_PANEL) + threadIdx.x % 32 * 4;
-    return place;
+    float *to = parts + group * PART + (int)threadIdx.x / 32 % 4 * (16 * TN_PANEL) + threadIdx.x % 32 * 4;
+    tn_mbarrier_wait(&b.taken[group], t % 2 ^ 1);
+    TN_UNROLL(int n = 0; n < DQ_TILES; n++) tn_store(to + n * 128, dq[n]);
+    tn_wgmma_show();
+    arrive(&b.given[group]);
 }
 
-/* What the blocks with the keys before have of a warp's part of a tile's dq, once it is there. */
-TN_FN void take_queries(const tn_cuda_args &a, const block_keys &b, int tile, float (&dq)[DQ_TILES][4])
+/* The result of a tile's part, from what blocks before and this one have of it. By a warp. */
+TN_FN void write_queries(const block_keys &b, const float *part, const float *sums, int group, int tile)
 {
-    if (b.index == 0) {
-        TN_UNROLL(int n = 0; n < DQ_TILES; n++)
-            TN_UNROLL(int e = 0; e < 4; e++) dq[n][e] = 0;
-        return;
-    }
-    float *sums;
-    const int64_t place = place_of_sums(a, b, tile, sums);
-    if (threadIdx.x % 32 == 0) tn_await_count((uint32_t *)a.buf[BUF_SUMS] + place, (uint32_t)b.index);
-    __syncwarp();
-    TN_UNROLL(int n = 0; n < DQ_TILES; n++) tn_load(dq[n], sums + n * 128);
-}
-
-/* To those with the keys behind; where there are none, it is the result. */
-TN_FN void give_queries(const tn_cuda_args &a, const block_keys &b, int tile, const float (&dq)[DQ_TILES][4])
-{
-    const int last = CAUSAL ? least(b.blocks - 1, (tile * COLS + COLS - 1) / ROWS) : b.blocks - 1;
-    if (b.index < last) {
-        float *sums;
-        const int64_t place = place_of_sums(a, b, tile, sums);
-        TN_UNROLL(int n = 0; n < DQ_TILES; n++) tn_store(sums + n * 128, dq[n]);
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) tn_count((uint32_t *)a.buf[BUF_SUMS] + place);
-        return;
-    }
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, group = warp / 4;
-    const int row = tile * COLS + (HEAD == TN_PANEL ? group * 64 : 0) + warp % 4 * 16 + lane / 4;
+    const int lane = (int)threadIdx.x % 32;
+    const int row = tile * COLS + (HEAD == TN_PANEL ? group * 64 : 0) + lane / 4;
     const int column = (HEAD == TN_PANEL ? 0 : group * TN_PANEL) + lane % 4 * 2;
-    TN_UNROLL(int r = 0; r < 2; r++) {
-        if (row + r * 8 >= b.h.tq) continue;
-        elem *to = b.dq.at + (row + r * 8) * b.dq.stride + column;
-        TN_UNROLL(int n = 0; n < DQ_TILES; n++) {
-            const uint32_t pair[1] = {tn_pack(dq[n][2 * r] * b.h.scale, dq[n][2 * r + 1] * b.h.scale)};
-            if (b.dq.aligned) {
-                tn_store((uint32_t *)(to + n * 8), pair);
-            } else {
-                to[n * 8].bits = (uint16_t)pair[0];
-                to[n * 8 + 1].bits = (uint16_t)(pair[0] >> 16);
+#pragma unroll 1
+    for (int i = 0; i < 4 * DQ_TILES; i += 2) { /* pairs of eight columns, of 16 rows each DQ_TILES */
+        const int query = row + i / DQ_TILES * 16;
+        float dq[2][4], before[2][4];
+        TN_UNROLL(int n = 0; n < 2; n++) {
+            tn_load(dq[n], part + (i + n) * 128 + lane * 4);
+            TN_UNROLL(int e = 0; e < 4; e++) before[n][e] = 0;
+            if (b.index) tn_load(before[n], sums + (i + n) * 128 + lane * 4);
+        }
+        elem *to = b.dq.at + query * b.dq.stride + column + i % DQ_TILES * 8;
+        TN_UNROLL(int r = 0; r < 2; r++) {
+            if (query + r * 8 >= b.h.tq) continue;
+            TN_UNROLL(int n = 0; n < 2; n++) {
+                const uint32_t pair[1] = {tn_pack((before[n][2 * r] + dq[n][2 * r]) * b.h.scale,
+                                                  (before[n][2 * r + 1] + dq[n][2 * r + 1]) * b.h.scale)};
+                elem *at = to + r * 8 * b.dq.stride + n * 8;
+                if (b.dq.aligned) {
+                    tn_store((uint32_t *)at, pair);
+                } else {
+                    at[0].bits = (uint16_t)pair[0];
+                    at[1].bits = (uint16_t)(pair[0] >> 16);
+                }
             }
         }
     }
 }
 
-TN_FN void run(const tn_cuda_args &a)
+/* Adds a warpgroup's part of dq, in the order of keys. By a warp. */
+TN_FN void add_queries(const tn_cuda_args &a, block_keys &b, const float *parts, int group)
 {
-    elem *keys = (elem *)tn_dynamic_shared(), *values = keys + ROWS * HEAD, *ring = values + ROWS * HEAD;
-    elem *slopes = ring + STAGES * 2 * TILE;
-    float *numbers = (float *)(slopes + 2 * ROWS * COLS);
-    block_keys &b = *(block_keys *)(numbers + STAGES * NUMBERS);
-    static_assert(sizeof b <= BLOCK_BYTES, "shared memory");
-    if (threadIdx.x == 0) take_keys(a, b);
-    __syncthreads();
-    const int tk = b.h.tk, warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
-    copy_in<ROWS>(keys, matrix_of(a, 1, DIM_K, b.batch, b.number, tk), b.row);
-    copy_in<ROWS>(values, matrix_of(a, 2, DIM_V, b.batch, b.number, tk), b.row);
-    TN_UNROLL(int t = 0; t < STAGES - 1; t++) {
-        if (t < b.tiles)
-            copy_stage(ring + t * 2 * TILE, numbers + t * NUMBERS, b, (b.end - 1 - t) * COLS);
-        tn_copy_commit();
+    const float *part = parts + group * PART;
+    const bool first = threadIdx.x % 32 == 0;
+#pragma unroll 1
+    for (int t = 0; t < b.tiles; t++) {
+        const int tile = b.end - 1 - t;
+        const int last = CAUSAL ? least(b.blocks - 1, (tile * COLS + COLS - 1) / ROWS) : b.blocks - 1;
+        const int64_t place = (b.pair * b.end + tile) * GROUPS + group;
+        uint32_t *count = (uint32_t *)a.buf[BUF_SUMS] + place;
+        float *sums = (float *)a.buf[BUF_SUMS] + a.dim[DIM_SPLITS] + place * PART;
+        tn_mbarrier_wait(&b.given[group], t % 2);
+        if (b.index && first) tn_await_count(count, (uint32_t)b.index);
+        __syncwarp();
+        if (b.index == last) {
+            write_queries(b, part, sums, group, tile);
+        } else if (first) {
+            tn_bulk_show();
+            if (b.index)
+                tn_bulk_add(sums, part, PART * (int)sizeof(float));
+            else
+                tn_bulk_store(sums, part, PART * (int)sizeof(float));
+            tn_bulk_wait();
+            tn_bulk_show();
+            tn_count(count);
+        }
+        arrive(&b.taken[group]);
     }
-    const uint64_t own_key = tn_panel(keys + warpgroup * 64 * TN_PANEL, 0);
-    const uint64_t own_value = tn_panel(values + warpgroup * 64 * TN_PANEL, 0);
+}
+
+TN_FN void bring(block_keys &b, elem *ring, float *numbers)
+{
+    int slot = 0, parity = 1;
+#pragma unroll 1
+    for (int t = 0; t < b.tiles; t++) {
+        tn_mbarrier_wait(&b.empty[slot], parity);
+        copy_stage(ring + slot * 2 * TILE, numbers + slot * NUMBERS, b, (b.end - 1 - t) * COLS);
+        tn_mbarrier_arrive_copies(&b.full[slot]);
+        if (++slot == STAGES) slot = 0, parity ^= 1;
+    }
+}
+
+TN_FN void compute(const tn_cuda_args &a, block_keys &b, int group, elem *keys, elem *values, elem *ring, elem *slopes,
+                   float *parts, const float *numbers)
+{
+    const int tk = b.h.tk;
+    copy_in<ROWS, 32 * WARPS>(keys, matrix_of(a, 1, DIM_K, b.batch, b.number, tk), b.row);
+    copy_in<ROWS, 32 * WARPS>(values, matrix_of(a, 2, DIM_V, b.batch, b.number, tk), b.row);
+    tn_copy_commit();
+    const uint64_t key = tn_panel(keys, 0), value = tn_panel(values, 0), slope = tn_panel(slopes, 0);
     const uint64_t tile = tn_panel(ring, 0), turned = tn_panel(ring, NEXT); /* of q; go is TILE further */
-    /* of two panels, of ds where the head is 64, else of k, each warpgroup takes one */
-    const uint64_t ds_part = tn_panel(slopes + (HEAD == TN_PANEL ? warpgroup * ROWS * TN_PANEL : 0), 0);
-    const uint64_t k_part = tn_panel(keys + (HEAD == TN_PANEL ? 0 : warpgroup * ROWS * TN_PANEL), 0);
 
     float dk[1][D_TILES][4], dv[1][D_TILES][4], s[N_TILES][4], g[N_TILES][4], dq[DQ_TILES][4];
     uint32_t p[PARTS][4], ds[PARTS][4];
     clear(dk);
     clear(dv);
-    tn_copy_wait<STAGES - 2>();
+    tn_copy_wait<0>();
     tn_wgmma_show();
-    __syncthreads();
+    tn_barrier_sync(COMPUTING, 32 * WARPS);
+    if (b.tiles) tn_mbarrier_wait(&b.full[0], 0); /* of keys that no query sees there is none */
+    tn_wgmma_show();
     tn_wgmma_open();
-    ask_scores(s, own_key, tile);
+    ask_scores(s, tn_panel_at(key, group * 64 * TN_PANEL), tile);
     tn_wgmma_wait<0>();
     tn_wgmma_hold(s);
-    int now = 0; /* the tile's place in the ring */
+    int now = 0, parity = 0; /* the tile's place in the ring */
+#pragma unroll 1
     for (int t = 0; t < b.tiles; t++) {
-        const int then = now + 1 == STAGES ? 0 : now + 1, before = now == 0 ? STAGES - 1 : now - 1;
-        const int at = (b.end - 1 - t) * COLS, half = t % 2 * ROWS * COLS;
+        const bool more = t + 1 < b.tiles; /* else the next scores are of any */
+        const int then = !more ? now : now + 1 == STAGES ? 0 : now + 1;
+        const int at = (b.end - 1 - t) * COLS, half = t % 2;
         const float *lse = numbers + tn_fresh(now * NUMBERS + column_of(0, 0)); /* the lane's own */
-        const uint64_t slot = tn_panel_fresh(tn_panel_at(tile, now * 2 * TILE));
-        tn_wgmma_open();
-        ask_scores(g, tn_panel_fresh(own_value), tn_panel_at(slot, TILE));
+        const uint64_t slot = tn_panel_at(tile, tn_fresh(now) * 2 * TILE);
         probabilities(s, b.h, b.row, at, lse);
         keep(p, s);
         tn_wgmma_hold(dv[0]);
         tn_wgmma_hold(p);
         tn_wgmma_open();
-        ask_weighed(dv[0], p, tn_panel_fresh(tn_panel_at(turned, now * 2 * TILE + TILE)));
-        tn_wgmma_wait<HEAD != 64>(); /* where registers are short p has to be done with, too */
+        ask_weighed(dv[0], p, tn_panel_at(turned, tn_fresh(now) * 2 * TILE + TILE));
+        tn_wgmma_wait<0>(); /* p has to be done with, since registers are short */
+        tn_wgmma_hold(dv[0]);
+        tn_wgmma_open();
+        ask_scores(g, tn_panel_at(value, tn_fresh(group) * 64 * TN_PANEL), tn_panel_at(slot, TILE));
+        tn_wgmma_wait<0>();
         tn_wgmma_hold(g);
         differentiate(g, s, lse + COLS);
         keep(ds, g);
-        put(slopes + half, ds);
+        tn_mbarrier_wait(&b.took[half], t / 2 % 2 ^ 1);
+        put(slopes + half * ROWS * COLS, ds);
+        tn_wgmma_show();
+        arrive(&b.put[half]);
         tn_wgmma_hold(dk[0]);
         tn_wgmma_hold(ds);
         tn_wgmma_open();
-        ask_weighed(dk[0], ds, tn_panel_fresh(tn_panel_at(turned, now * 2 * TILE)));
-        tn_wgmma_wait<1>();
-        tn_wgmma_hold(dv[0]);
-        take_queries(a, b, b.end - 1 - t, dq);
-        tn_copy_wait<STAGES - 3>();
-        tn_wgmma_show();
-        __syncthreads(); /* ds and the next tile have come for all, and all are done with the tile before */
-        if (t + STAGES - 1 < b.tiles)
-            copy_stage(ring + before * 2 * TILE, numbers + before * NUMBERS, b, at - (STAGES - 1) * COLS);
-        tn_copy_commit();
-        tn_wgmma_hold(dq);
-        tn_wgmma_open();
-        ask_queries(dq, tn_panel_fresh(tn_panel_at(ds_part, half)), tn_panel_fresh(k_part));
-        /* behind the last tile: of any */
-        ask_scores(s, tn_panel_fresh(own_key), tn_panel_fresh(tn_panel_at(tile, then * 2 * TILE)));
-        tn_wgmma_wait<1>();
+        ask_weighed(dk[0], ds, tn_panel_at(turned, tn_fresh(now) * 2 * TILE));
+        tn_wgmma_wait<0>();
         tn_wgmma_hold(dk[0]);
+        tn_mbarrier_wait(&b.put[half], t / 2 % 2);
+        if (more) {
+            tn_mbarrier_wait(&b.full[then], then ? parity : parity ^ 1);
+            tn_wgmma_show();
+        }
+        tn_wgmma_open();
+        /* of two panels, of ds where the head is 64, else of k, each warpgroup takes one */
+        const int panel = tn_fresh(group) * ROWS * TN_PANEL;
+        ask_queries(dq, tn_panel_at(slope, half * ROWS * COLS + (HEAD == TN_PANEL ? panel : 0)),
+                    tn_panel_at(key, HEAD == TN_PANEL ? 0 : panel));
+        ask_scores(s, tn_panel_at(key, tn_fresh(group) * 64 * TN_PANEL), tn_panel_at(tile, tn_fresh(then) * 2 * TILE));
+        tn_wgmma_wait<1>();
         tn_wgmma_hold(dq);
-        give_queries(a, b, b.end - 1 - t, dq);
+        arrive(&b.empty[now]);
+        arrive(&b.took[half]);
+        give(parts, b, group, t, dq);
         tn_wgmma_wait<0>(); /* a product that is on its way around a loop has the compiler wait for each */
         tn_wgmma_hold(s);
+        if (then <= now) parity ^= 1;
         now = then;
     }
-    tn_copy_wait<0>();
-    __syncthreads(); /* all are done with k and v */
+    tn_barrier_sync(COMPUTING, 32 * WARPS); /* all are done with k and v */
 
     const int own = row_of(0, 0) / OWN * OWN; /* the warp's rows */
     float factor[1][2] = {{b.h.scale, b.h.scale}};
     copy_out(matrix_of(a, BUF_DK, DIM_DK, b.batch, b.number, tk), b.row + own, keys, own, dk, factor);
     factor[0][0] = factor[0][1] = 1;
     copy_out(matrix_of(a, BUF_DV, DIM_DV, b.batch, b.number, tk), b.row + own, values, own, dv, factor);
+}
+
+TN_FN void run(const tn_cuda_args &a)
+{
+    elem *keys = (elem *)tn_dynamic_shared(), *values = keys + ROWS * HEAD, *ring = values + ROWS * HEAD;
+    elem *slopes = ring + STAGES * 2 * TILE;
+    float *parts = (float *)(slopes + 2 * ROWS * COLS), *numbers = parts + GROUPS * PART;
+    block_keys &b = *(block_keys *)(numbers + STAGES * NUMBERS);
+    static_assert(sizeof b <= BLOCK_BYTES, "shared memory");
+    if (threadIdx.x == 0) {
+        take_keys(a, b);
+        TN_UNROLL(int i = 0; i < STAGES; i++) {
+            tn_mbarrier_open(&b.full[i], COPYING);
+            tn_mbarrier_open(&b.empty[i], WARPS);
+        }
+        TN_UNROLL(int i = 0; i < 2; i++) {
+            tn_mbarrier_open(&b.put[i], WARPS);
+            tn_mbarrier_open(&b.took[i], WARPS);
+        }
+        TN_UNROLL(int i = 0; i < GROUPS; i++) {
+            tn_mbarrier_open(&b.given[i], 4);
+            tn_mbarrier_open(&b.taken[i], 1);
+        }
+    }
+    __syncthreads();
+    const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0);
+    if (warp >= WARPS) {
+        tn_registers_fewer<FEWER>();
+        if (warp < WARPS + COPYING / 32)
+            bring(b, ring, numbers);
+        else
+            add_queries(a, b, parts, warp - WARPS - COPYING / 32);
+    } else {
+        tn_registers_more<MORE>();
+        compute(a, b, warp / 4, keys, values, ring, slopes, parts, numbers);
+    }
 }
 #undef tn_wgmma
