@@ -46,7 +46,7 @@ struct block_keys {
     const float *lse, *delta;
     head h;
     /* of the ring's stages, of the halves of slopes, of the warpgroups' parts of dq */
-    tn_mbarrier full[STAGES], empty[STAGES], put[2], took[2], given[GROUPS], taken[GROUPS];
+    tn_mbarrier full[STAGES], empty[STAGES], put[2], given[GROUPS], taken[GROUPS];
 };
 
 /* By one thread. */
@@ -274,7 +274,7 @@ TN_FN void compute(const tn_cuda_args &a, block_keys &b, int group, elem *keys, 
         tn_wgmma_hold(g);
         differentiate(g, s, lse + COLS);
         keep(ds, g);
-        tn_mbarrier_wait(&b.took[half], t / 2 % 2 ^ 1);
+        /* who has put ds of the tile between is done with what was here before */
         put(slopes + half * ROWS * COLS, ds);
         tn_wgmma_show();
         arrive(&b.put[half]);
@@ -298,7 +298,6 @@ TN_FN void compute(const tn_cuda_args &a, block_keys &b, int group, elem *keys, 
         tn_wgmma_wait<1>();
         tn_wgmma_hold(dq);
         arrive(&b.empty[now]);
-        arrive(&b.took[half]);
         give(parts, b, group, t, dq);
         tn_wgmma_wait<0>(); /* a product that is on its way around a loop has the compiler wait for each */
         tn_wgmma_hold(s);
@@ -327,10 +326,7 @@ TN_FN void run(const tn_cuda_args &a)
             tn_mbarrier_open(&b.full[i], COPYING);
             tn_mbarrier_open(&b.empty[i], WARPS);
         }
-        TN_UNROLL(int i = 0; i < 2; i++) {
-            tn_mbarrier_open(&b.put[i], WARPS);
-            tn_mbarrier_open(&b.took[i], WARPS);
-        }
+        TN_UNROLL(int i = 0; i < 2; i++) tn_mbarrier_open(&b.put[i], WARPS);
         TN_UNROLL(int i = 0; i < GROUPS; i++) {
             tn_mbarrier_open(&b.given[i], 4);
             tn_mbarrier_open(&b.taken[i], 1);
