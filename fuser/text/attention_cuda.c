@@ -8,8 +8,8 @@
  * blocks should fit on a processor: while one waits or takes exponentials the other's products run.
  *
  * Where a GPU has products of warpgroups, 16-bit types with heads of 64 and 128 have a tile for them too,
- * forward and backward: a block of two or three warpgroups has a processor for itself. Of the two the one
- * that should be faster is taken. Backward by warpgroups is the pass of dk and dv, which gives dq as well.
+ * forward and backward: a block of two warpgroups, and of one that copies for them, has a processor for
+ * itself. Of the two the one that should be faster is taken. Backward by warpgroups is the pass of dk and dv, which gives dq as well.
  *
  * Read first: fu_flash_tile.
  */
@@ -304,8 +304,8 @@ static bool fit(const fu_flash_desc *d, const tn_target *target, int64_t most, s
     return true;
 }
 
-/* What dropout draws leaves room for 64 columns of scores. Backward two warpgroups have two parts of 64 x 64 of a tile's dq, and no register for either.
- */
+/* What dropout draws leaves room for 64 columns of scores. Backward two warpgroups have two parts of 64 x 64 of a
+ * tile's dq, and no register for a mask or for dropout. */
 bool fu_flash_warpgroups(const fu_flash_desc *d, const tn_target *target, struct fu_flash_tile *t)
 {
     const bool back = d->pass == FU_FLASH_DKV;

@@ -9,6 +9,8 @@
  * of scores s while the second is computed. They take turns in asking, so that tensor cores work for one while
  * others are at their exponentials (as FlashAttention-3 does: Shah, Bikshandi, Zhang, Thakkar, Ramani, Dao, 2024).
  *
+ * A block goes on with other rows where all have as many keys (MANY): while results are written keys come.
+ *
  * Read first: run.
  */
 

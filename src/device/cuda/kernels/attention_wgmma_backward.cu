@@ -2,22 +2,22 @@
  * (wgmma.cuh), for 16-bit types and heads of 64 and 128, without mask and dropout, for which there is no room in registers; PASS 2 of what
  * attention_begin.cuh describes. Behind attention_warpgroup.cuh.
  *
- * A block of two warpgroups owns 128 keys, a warpgroup 64 of them; tiles of queries stream by, the last first.
- * Five products a tile:
+ * Two warpgroups of a block own 128 keys, 64 each; tiles of queries stream by, the last first. Five products a
+ * tile:
  *
- *   s = k q^T    g = v go^T    dv += p go    dk += ds q    dq += ds^T k
+ *   s = k q^T    g = v go^T    dv += p go    dk += ds q    dq = ds^T k
  *
- * where p and ds are those of attention_backward.cu, transposed. ds goes through shared memory to the
- * last product, of which each warpgroup has 64 queries and 64 columns, and which adds to what other blocks have
- * of the same queries. While that is stored the scores of the next tile are computed.
+ * where p and ds are those of attention_backward.cu, transposed. ds goes through shared memory to the last
+ * product, of which each warpgroup has 64 queries and 64 columns. A third warpgroup does what has to be waited
+ * for: two of its warps bring tiles into a ring, two add what a warpgroup has of dq, each for one of them.
  *
- * What a warp has of dq is added in the order of the keys: a count of who has been there stands in front of
- * the sums, and a warp waits for its turn. Blocks are numbered as they begin, so that those who are waited
- * for have begun; and all take the queries in the same order, so that a wait is short. The first one
- * stores, the last one writes the result. Pass 1 has cleared the counts.
+ * dq is added in the order of the keys: a count of who has been there stands in front of the sums, and a warp
+ * waits for its turn. Blocks are numbered as they begin, so that those who are waited for have begun; and all
+ * take the queries in the same order, so that a wait is short. The first one stores, the last one writes the
+ * result. Pass 1 has cleared the counts.
  *
- *   sums   u32 [dim 32], of which batch * heads * tiles * WARPS are counts; then f32, for each of these the 16 x 64
- *          sums in the order of the warp's registers: [8][lane][4]
+ *   sums   u32 [dim 32], of which batch * heads * tiles * 2 are counts; then f32, for each of these the 64 x 64
+ *          sums in the order of a warpgroup's registers: [warp][8][lane][4]
  *
  * Read first: run.
  */
