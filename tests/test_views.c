@@ -249,6 +249,40 @@ TEST(overlapping_assignment)
     }
 }
 
+/* Each stretch between two cuts has its own copy of what it would jump along: a gate over few columns that are one. */
+TEST(halves_of_what_is_expanded)
+{
+    enum { HALF = 96, COLS = 4 };
+    for (int where = 0; where <= B.n; where++) {
+        tn_session *s = session_at(where);
+        double w[2 * HALF], c[2 * HALF * COLS], d[HALF * COLS], got[2 * HALF];
+        for (int i = 0; i < 2 * HALF; i++) w[i] = sin(i);
+        for (int i = 0; i < 2 * HALF * COLS; i++) c[i] = cos(3 * i), d[i % (HALF * COLS)] = sin(2 * i);
+        tn_tensor *x = tensor_of(s, w, TN_F32, TN_SHAPE(2 * HALF, 1));
+        tn_tensor *by = tensor_of(s, c, TN_F32, TN_SHAPE(2 * HALF, COLS)),
+                  *of = tensor_of(s, d, TN_F32, TN_SHAPE(HALF, COLS));
+        tn_requires_grad(x, true);
+        tn_step_begin(s);
+        tn_tensor *h = tn_expand(x, TN_SHAPE(2 * HALF, COLS)), *y = tn_glu(h, 0);
+        tn_tensor *loss = tn_add(tn_sum(tn_mul(h, by), TN_ALL, false), tn_sum(tn_mul(y, of), TN_ALL, false));
+        tn_backward(tn_add(loss, tn_sum(tn_mul(tn_tanh(y), of), TN_ALL, false)));
+        if (tn_read(tn_gradient(x), TN_F64, got, sizeof got))
+            fail_msg("%s: %s", name_at(where), tn_error_text(s));
+        for (int i = 0; i < 2 * HALF; i++) {
+            const int k = i % HALF;
+            const double gate = 1 / (1 + exp(-w[k + HALF])), flat = tanh(w[k] * gate);
+            double want = 0, slope = 0;
+            for (int j = 0; j < COLS; j++)
+                want += c[i * COLS + j], slope += d[k * COLS + j] * (2 - flat * flat);
+            want += i < HALF ? slope * gate : slope * w[k] * gate * (1 - gate);
+            if (fabs(got[i] - want) > 1e-5)
+                fail_msg("%s: element %d is %g, expected %g", name_at(where), i, got[i], want);
+        }
+        tn_step_end(s);
+        tn_free(x), tn_free(by), tn_free(of);
+    }
+}
+
 TEST(empty_tensors)
 {
     for (int where = 0; where <= B.n; where++) {

@@ -42,14 +42,15 @@ static void write_between(fu_em *e, const fu_range *r, const fu_cuts *cut, bool 
     const fu_prog *p = e->p;
     const bool counted = p->tile != 0;
     char lo[32], hi[48];
+    fu_scope_open(e, "{"); /* what one stretch declares is not the next one's */
     if (counted && !strcmp(r->lo, "0") && r->count >= 0) {
         snprintf(lo, sizeof lo, "%lld", (long long)cut->from);
         snprintf(hi, sizeof hi, "%lld", (long long)(cut->to - cut->from));
         write_range(e, lo, hi);
+        fu_scope_close(e);
         return;
     }
     const char *plus = counted ? r->lo : "", *sign = counted ? " + " : "";
-    fu_scope_open(e, "{");
     fu_line(&e->t, "const int64_t from = %s > %lld ? %s : %lld;", r->lo, (long long)cut->from, r->lo,
             (long long)cut->from);
     if (last)
