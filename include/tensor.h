@@ -421,11 +421,12 @@ TN_FUNCTION(int, assign_rows, tn_tensor *target, int axis, tn_tensor *index, tn_
  * assignments, as tn_optim_step does it, they take effect together. 0 or the session's error. */
 TN_API int tn_make_room(tn_session *s);
 
-/* All parameters of one dtype stand in one row of memory, and so do their gradients, in the same places: a
- * flat tensor each, persistent, owned by the session. A parameter is the `count` elements from `first`;
- * between two of them are up to 63 elements that are zero in both. Assigning to the whole assigns to each. Of a
- * parameter that has no gradient in this step (tn_has_gradient) the gradients hold what an earlier step has left
- * there, which updates do not look at: leave such elements out of sums over the whole, as of a norm. */
+/* All parameters of one dtype stand in one row of memory, and so do their gradients, in the same places: a flat tensor
+ * each, persistent, owned by the session. A parameter is the `count` elements from `first`; between two of them are up
+ * to 63 elements that are zero in both. Assigning to the whole assigns to each, and to those between them, which it has
+ * to leave 0: norms and updates go over the whole. Of a parameter that has no gradient in this step (tn_has_gradient)
+ * the gradients hold what an earlier step has left there, which updates do not look at: leave such elements out of sums
+ * over the whole, as of a norm. */
 TN_FUNCTION(int, param_slab, tn_session *s, tn_dtype dtype, tn_tensor **values, tn_tensor **gradients);
 TN_API int tn_param_segment(const tn_tensor *param, int64_t *first, int64_t *count);
 TN_API bool tn_has_gradient(const tn_tensor *param); /* written by a tn_backward of this step */

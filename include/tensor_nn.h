@@ -313,10 +313,11 @@ TN_NEW(tn_optim, adagrad, tn_session *s, tn_params params, const tn_adagrad_opti
 TN_NEW(tn_optim, lion, tn_session *s, tn_params params, const tn_adam_options *options);
 
 /* Moving averages of weights, as torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn. tn_optim_step on it,
- * after the optimizer's own, moves each average: a = decay * a + (1 - decay) * p, at first a = p; every parameter
- * takes part, with a gradient or without. tn_ema_swap exchanges weights and averages, to evaluate or save with the
- * averages; until it is called again, tn_optim_step of what has any of these weights is TN_E_STATE. A checkpoint has
- * weights and averages, where they stand as it is saved: loaded with its optimizers, it is to be exchanged back as well. */
+ * after the optimizer's own, moves each average: a = decay * a + (1 - decay) * p, at first a = p; every parameter takes
+ * part, with a gradient or without. tn_ema_swap exchanges weights and averages, to evaluate or save with the averages;
+ * until it is called again, tn_optim_step, or another's tn_ema_swap, of any of these weights is TN_E_STATE. A checkpoint
+ * has weights and averages, where they stand as it is saved: loaded with its optimizers, it is to be exchanged back as
+ * well. */
 typedef struct tn_ema_options {
     double decay; /* 0 means 0.999 */
     bool shard;
@@ -341,9 +342,10 @@ typedef struct tn_group_options {
 } tn_group_options;
 TN_FUNCTION(int, optim_group_with, tn_optim *opt, const char *pattern, const tn_group_options *options);
 /* Freezes the parameters whose name matches (as tn_requires_grad(p, false)), or lets them learn again. Of a frozen one
- * backward makes no gradient, nor of what stands before the first that learns, and no optimizer moves it or its decay.
- * A batch_norm's running statistics are no parameters: they stay where the layer is called after tn_train(s, false). Returns
- * how many match; none is TN_E_ARG. */
+ * backward makes no gradient, nor of what stands before the first that learns, and no optimizer moves it or its decay,
+ * but by what an update over several steps (.accumulate) has gathered for it before. A batch_norm's running statistics
+ * are no parameters: they stay where the layer is called after tn_train(s, false). Returns how many match; none is
+ * TN_E_ARG. */
 TN_FUNCTION(int, freeze, tn_session *s, const char *pattern, bool frozen);
 
 /* Scales the gradients the next tn_optim_step uses so that the norm of all of them together is at most

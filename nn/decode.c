@@ -11,14 +11,18 @@
 #define STBI_NO_STDIO
 /* It does not always say that it failed for want of memory; and it reads what it has not written where a JPEG
  * names a Huffman table that it does not bring: zeros are harmless there. */
-static _Thread_local bool starved;
-static void *noted(void *p)
+static _Thread_local bool starved, greedy;
+static _Thread_local size_t most; /* bytes that it may ask for at once */
+static void *noted(void *p, size_t size)
 {
-    if (!p) starved = true;
-    return p;
+    const bool fits = size <= most;
+    void *q = !fits ? NULL : p ? tn_realloc(p, size) : tn_calloc(1, size);
+    starved = starved || (fits && !q);
+    greedy = greedy || !fits;
+    return q;
 }
-#define STBI_MALLOC(size)     noted(tn_calloc(1, size))
-#define STBI_REALLOC(p, size) noted(tn_realloc(p, size))
+#define STBI_MALLOC(size)     noted(NULL, size)
+#define STBI_REALLOC(p, size) noted(p, size)
 #define STBI_FREE(p)          tn_free_mem(p)
 /* Not popped: gcc reports unused static functions at the end of the file. */
 #pragma GCC diagnostic ignored "-Wunused-function"
@@ -112,21 +116,26 @@ int tn_nn_decode(const char *path, const unsigned char *file, size_t size, int c
 {
     const bool jpeg = is_jpeg(file, size);
     int w = 0, h = 0, found = 0;
+    most = SIZE_MAX;
     if (size > INT32_MAX ||
         (!jpeg && (!is_png(file, size) || !stbi_info_from_memory(file, (int)size, &w, &h, &found))))
         return tn_nn_why(why, TN_E_FORMAT, "%s: not a PNG or JPEG image", path);
     if (jpeg ? !whole_jpeg(file, size, &w, &h) : !whole_png(file, size))
-        return tn_nn_why(why, TN_E_FORMAT, "%s: cut off or corrupt", path);
+        return tn_nn_why(why, TN_E_FORMAT, "%s: corrupt or cut off", path);
     const uint64_t bits = (uint64_t)w * (uint64_t)h * (jpeg ? 1 : png_bits(file, size));
     if (w > MOST_SIDE || h > MOST_SIDE || (int64_t)w * h > MOST_PIXELS ||
         bits / (jpeg ? MOST_OF_JPEG : MOST_OF_PNG) > size)
         return tn_nn_why(why, TN_E_FORMAT, "%s: %d x %d pixels are more than a file of this size holds", path,
                          w, h);
-    starved = false;
+    /* Rows of samples, twice where they are unpacked and grow, beside the file: what goes on unpacking beyond its
+     * header is stopped, and so is a JPEG that has a second one. */
+    most = 2 * size + 16 * ((size_t)w + 64) * ((size_t)h + 64);
+    starved = greedy = false;
     out->pixels = stbi_load_from_memory(file, (int)size, &w, &h, &found, channels);
     out->w = w;
     out->h = h;
     if (out->pixels) return TN_OK;
+    if (greedy) return tn_nn_why(why, TN_E_FORMAT, "%s: corrupt, it holds more than its header says", path);
     return starved ? tn_nn_why(why, TN_E_NOMEM, "%s: no memory to unpack it", path)
                    : tn_nn_why(why, TN_E_FORMAT, "%s: corrupt or cut off (%s)", path, stbi_failure_reason());
 }

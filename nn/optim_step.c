@@ -386,7 +386,9 @@ TN_DEFINE(int, ema_swap, o ? o->s : NULL, (o), tn_optim *o)
     if (!o->method->follows)
         return tn_fail(o->s, TN_E_ARG, "ema_swap", "the optimizer is '%s', must be one of tn_ema",
                        o->method->name);
-    int status = tn_make_room(o->s);
+    int status =
+        o->swapped ? tn_error(o->s) : check_swapped(o); /* two may not take turns with the same weights */
+    if (!status) status = tn_make_room(o->s);
     if (!status && !tn_nn_optim_waits(o)) status = tn_nn_optim_remember(o);
     for (int i = 0; i < o->n; i++) o->entries[i].fresh = o->entries[i].steps > 0;
     tn_no_grad_begin(o->s);

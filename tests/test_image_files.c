@@ -152,7 +152,7 @@ TEST(readers_survive_any_bytes)
 }
 
 #ifdef TN_HAVE_STB
-static size_t small_png(uint8_t *out);
+static size_t small_png(uint8_t *out), endless_png(uint8_t *out);
 
 TEST(sheet_reads_and_refuses)
 {
@@ -194,7 +194,7 @@ TEST(sheet_reads_and_refuses)
         size_t at;
         uint8_t with[6];
         const char *text;
-    } claim[] = {{33, {0x20, 0, 0, 0, 'I', 'D'}, "cut off or corrupt"},
+    } claim[] = {{33, {0x20, 0, 0, 0, 'I', 'D'}, "corrupt or cut off"},
                  {18, {0x0f, 0xa0, 0, 0, 0x0f, 0xa0}, "4000 x 4000 pixels are more than a file"}};
     for (size_t i = 0; i < sizeof(claim) / sizeof(*claim); i++) {
         small_png(png);
@@ -206,6 +206,31 @@ TEST(sheet_reads_and_refuses)
         assert_int_equal(tn_nn_sheet(in_base("x.png"), 4, 28, 28, &images, &why), TN_E_FORMAT);
         if (!strstr(why.text, claim[i].text)) fail_msg("%s", why.text);
     }
+    static uint8_t endless[10200];
+    put("x.png", endless, endless_png(endless));
+    memset(&why, 0, sizeof(why));
+    assert_int_equal(tn_nn_sheet(in_base("x.png"), 1, 1, 1, &images, &why), TN_E_FORMAT);
+    if (!strstr(why.text, "more than its header says")) fail_msg("%s", why.text);
+}
+
+/* The same of one pixel, with 10 KB that unpack to 1.6 MB of zeros: 13 bits for each 258 of them. */
+static size_t endless_png(uint8_t *out)
+{
+    enum { PACKED = 10000 };
+    const uint32_t once = 0xc5u << 5; /* the length 258, from one byte back */
+    small_png(out);
+    memcpy(out + 16, "\0\0\0\1\0\0\0\1", 8);
+    out[33 + 2] = PACKED >> 8, out[33 + 3] = PACKED & 255;
+    uint8_t *p = out + 41;
+    memset(p, 0, PACKED + 16);
+    p[0] = 0x78, p[1] = 1;
+    p[2] = 3; /* the last block, of fixed codes; then the literal 0, 00110000 */
+    p[2] |= 3 << 5;
+    for (int bit = 8 * 2 + 11, k = 0; bit < 8 * PACKED; bit++, k = k == 12 ? 0 : k + 1)
+        p[bit / 8] |= (uint8_t)((once >> (12 - k) & 1) << bit % 8);
+    p += PACKED;
+    memcpy(p + 4, "\0\0\0\0IEND\0\0\0\0", 12);
+    return (size_t)(p + 16 - out);
 }
 
 static void be32(uint8_t *p, uint32_t v)

@@ -244,7 +244,7 @@ TEST(no_updates_of_averages)
     ON_EACH_WAY(s) {
         tn_tensor *a = param(s, "a", TN_F32, 3, 1), *b = param(s, "b", TN_F32, 3, 1);
         tn_optim *o = tn_sgd(s, TN_PARAMS(a), .lr = 1), *rest = tn_sgd(s, TN_PARAMS(b), .lr = 1),
-                 *ema = tn_ema(s, TN_PARAMS(a), .decay = 0.5);
+                 *ema = tn_ema(s, TN_PARAMS(a), .decay = 0.5), *other = tn_ema(s, TN_PARAMS(a));
         for (int i = 0; i < 2; i++) { /* a 0, -1; average 0, -0.5 */
             assert_int_equal(ones_step(s, o, 1, &a), TN_OK);
             tn_step_begin(s);
@@ -256,6 +256,7 @@ TEST(no_updates_of_averages)
             assert_true(first_of(a) == -0.5);
             fails_with(s, TN_E_STATE, "sgd|'a'|tn_ema_swap", ones_step(s, o, 1, &a));
             fails_with(s, TN_E_STATE, "ema|'a'|tn_ema_swap", tn_optim_step(ema));
+            fails_with(s, TN_E_STATE, "ema|'a'|tn_ema_swap", tn_ema_swap(other));
             assert_int_equal(ones_step(s, rest, 1, &b), TN_OK);
             assert_true(first_of(a) == -0.5 && first_of(b) == -again);
             if (again) break;

@@ -283,6 +283,67 @@ TEST(halves_of_what_is_expanded)
     }
 }
 
+/* Where one stretch stores a row for all lines and the other does not, what else it stores is stored for each line. */
+TEST(what_else_a_stretch_stores)
+{
+    enum { LINES = 3, N = 12, PAD = 2, ALL = PAD + N };
+    for (int where = 0; where <= B.n; where++) {
+        tn_session *s = session_at(where);
+        double w[N], q[LINES * ALL], c[LINES * ALL * 64], got[LINES * ALL];
+        for (int i = 0; i < LINES * ALL * 64; i++) c[i] = 1, q[i % (LINES * ALL)] = cos(i), w[i % N] = sin(i);
+        tn_tensor *x = tensor_of(s, w, TN_F32, TN_SHAPE(N, 1)),
+                  *by = tensor_of(s, q, TN_F32, TN_SHAPE(LINES, ALL, 1));
+        tn_tensor *wide = tensor_of(s, c, TN_F32, TN_SHAPE(LINES, ALL, 64));
+        tn_step_begin(s);
+        tn_tensor *h = tn_sin(x), *y = tn_mul(tn_pad(h, 0, PAD, 0, 0.5), by), *z = tn_mul(y, wide);
+        h = tn_keep(h), y = tn_keep(y), z = tn_keep(z);
+        tn_step_end(s);
+        if (tn_read(y, TN_F64, got, sizeof got)) fail_msg("%s: %s", name_at(where), tn_error_text(s));
+        for (int i = 0; i < LINES * ALL; i++) {
+            const double want = (i % ALL < PAD ? 0.5 : sin(w[i % ALL - PAD])) * q[i];
+            if (fabs(got[i] - want) > 1e-5)
+                fail_msg("%s: element %d is %g, expected %g", name_at(where), i, got[i], want);
+        }
+        tn_free(x), tn_free(by), tn_free(wide), tn_free(h), tn_free(y), tn_free(z);
+    }
+}
+
+/* What gradients need of few values, in front of an expansion, is stored once for many rows; and in the stretch of a
+ * padding not at all. */
+TEST(what_a_stretch_does_not_store)
+{
+    enum { ROWS = 3, N = 10, PAD = 4, COLS = 4, ALL = PAD + N };
+    for (int where = 0; where <= B.n; where++) {
+        tn_session *s = session_at(where);
+        double w[N], by[N], of[ROWS * ALL * COLS], got[N];
+        for (int i = 0; i < N; i++) w[i] = 0.3 * (i - 4.5), by[i] = cos(i);
+        for (int i = 0; i < ROWS * ALL * COLS; i++) of[i] = sin(3 * i);
+        tn_tensor *x = tensor_of(s, w, TN_F32, TN_SHAPE(N, 1)), *b = tensor_of(s, by, TN_F32, TN_SHAPE(N, 1));
+        tn_tensor *o = tensor_of(s, of, TN_F32, TN_SHAPE(ROWS, ALL, COLS));
+        tn_requires_grad(x, true);
+        tn_step_begin(s);
+        tn_tensor *h = tn_expand(tn_pad(tn_mul(x, tn_sin(x)), 0, PAD, 0, 0.5), TN_SHAPE(ROWS, ALL, COLS));
+        tn_tensor *y = tn_mul(h, tn_softplus(h)), *other = tn_mul(x, b);
+        double forward[ROWS * ALL * COLS]; /* runs alone */
+        assert_int_equal(tn_read(y, TN_F64, forward, sizeof forward), 0);
+        tn_backward(tn_add(tn_sum(tn_mul(y, o), TN_ALL, false), tn_sum(tn_square(other), TN_ALL, false)));
+        y = tn_keep(y), other = tn_keep(other);
+        if (tn_read(tn_gradient(x), TN_F64, got, sizeof got))
+            fail_msg("%s: %s", name_at(where), tn_error_text(s));
+        for (int i = 0; i < N; i++) {
+            const double v = w[i] * sin(w[i]), gate = 1 / (1 + exp(-v));
+            double want = 0;
+            for (int k = 0; k < ROWS * COLS; k++) want += of[(k / COLS * ALL + PAD + i) * COLS + k % COLS];
+            want *= (log1p(exp(v)) + v * gate) * (sin(w[i]) + w[i] * cos(w[i]));
+            want += 2 * w[i] * by[i] * by[i];
+            if (fabs(got[i] - want) > 1e-4)
+                fail_msg("%s: element %d is %g, expected %g", name_at(where), i, got[i], want);
+        }
+        tn_step_end(s);
+        tn_free(x), tn_free(b), tn_free(o), tn_free(y), tn_free(other);
+    }
+}
+
 TEST(empty_tensors)
 {
     for (int where = 0; where <= B.n; where++) {

@@ -413,10 +413,13 @@ void fu_write_kept(fu_em *e)
 {
     fu_prog *p = e->p;
     int vec = fu_vec(p);
-    for (int i = 0; i < p->n_store; i++)
-        if (!fu_store_full(p, &p->store[i])) fu_ask(e, p->store[i].value);
     TN_EACH(s, p->store, p->n_store) {
-        if (fu_store_full(p, s)) continue;
+        if (fu_store_full(p, s) || fu_never(e, s)) continue;
+        fu_ask(e, s->value);
+        if (s->mask >= 0 && fu_known(e, s->mask) < 0) fu_ask(e, s->mask);
+    }
+    TN_EACH(s, p->store, p->n_store) {
+        if (fu_store_full(p, s) || fu_never(e, s)) continue;
         uint32_t missing = fu_all_atoms(p) & ~p->red & ~s->dom;
         char only[200] = "";
         size_t k = 0;
