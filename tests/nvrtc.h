@@ -64,7 +64,9 @@ static inline int nvrtc_compile(const nvrtc *n, const char *text, const char *ar
     return status;
 }
 
-/* What such a log says of the text's kernels. */
+/* What such a log says of the text's kernels. warned: also where ptxas has put waits between
+ * products of warpgroups, or ignores what a kernel says of its registers, which it tells as a "Potential Performance Loss"
+ * and not as a warning. */
 typedef struct nvrtc_said {
     long kernels, registers, stack_bytes; /* registers: the most of one kernel, */
     long spilling, spilled_bytes;         /* kernels that spill; what they store and load */
@@ -74,7 +76,7 @@ typedef struct nvrtc_said {
 
 static inline nvrtc_said nvrtc_read(const char *log)
 {
-    nvrtc_said out = {.warned = strstr(log, "warning") || strstr(log, "are serialized")};
+    nvrtc_said out = {.warned = strstr(log, "warning") || strstr(log, "Performance Loss")};
     char kernel[128] = "", line[512];
     long spilled = 0;
     for (; *log; log += strcspn(log, "\n"), log += *log == '\n') {
