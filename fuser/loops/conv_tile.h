@@ -71,9 +71,6 @@ bool fu_conv_can_load(const tn_conv2d_desc *d, const struct fu_conv_tile *o);
 /* Returns what t has found out about the convolution; NULL: nothing. */
 const fu_conv_way *fu_conv_known(const fu_tuned *t, const tn_conv2d_desc *d, bool stats);
 
-/* Returns true where both describe the same convolution, whatever their pointers and the tile. */
-bool fu_conv_same(const tn_conv2d_desc *a, const tn_conv2d_desc *b);
-
 /* Clocks that a prologue adds to the kernel cut as *o, which can have one, where it computes `work`
  * instructions for an element and reads `operands` more of x's size. */
 double fu_conv_before(const tn_conv2d_desc *d, const tn_target *t, const struct fu_conv_tile *o, double work,

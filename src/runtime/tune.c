@@ -1,6 +1,6 @@
 /* tune.c - choosing tiles by timing them, where TENSOR_TUNE=1 asks for it.
  *
- * The cost model (fuser/loops/conv_tile.c) names the few tiles that it takes for the fastest. Once for each
+ * The cost model (fuser/loops/conv_model.c) names the few tiles that it takes for the fastest. Once for each
  * shape, each of these runs alone, on memory of its own, in turns, by the device's own clock; the model's
  * first choice gives way to what is faster by more than the clock's noise. What was chosen is kept beside the
  * compiled kernels, one small file a shape:

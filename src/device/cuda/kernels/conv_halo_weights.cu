@@ -18,7 +18,7 @@ namespace SPACE
 enum {
     WINDOW = 3,         /* rows and columns */
     WIDE = 64,          /* channels of x, and BM of gy */
-    PIXELS = 128,       /* of a buffer, as conv_tile.c has it */
+    PIXELS = 128,       /* of a buffer, as conv_model.h has it */
     CHUNKS = WIDE / 8,  /* of a row */
     GY_BYTES = PIXELS * WIDE * 2,
     AHEAD = STAGES - 2 /* buffers that are filled while two are read */
@@ -91,7 +91,7 @@ TN_FN void run(const tn_cuda_args &a)
     const int32_t channel = p.n0 / BN * WIDE;
     s.x = (const element *)a.buf[0] + p.group * p.channels + channel;
     s.gy = (const element *)a.buf[1] + p.group * p.m + p.m0;
-    s.rows = (PIXELS + 2 * p.dy * width + 2 * p.dx + 7) / 8 * 8; /* as conv_tile.c has it */
+    s.rows = (PIXELS + 2 * p.dy * width + 2 * p.dx + 7) / 8 * 8; /* as conv_shape.c has it */
     s.lowest = p.y * width + p.x;
     s.left = p.m - p.m0;
     /* of the thread's first sum; lanes that differ in lane / 4 have columns side by side */
