@@ -453,13 +453,27 @@ TEST(promotion_like_pytorch)
             for (size_t k = 0; k < sizeof pairs / sizeof *pairs; k++) {
                 char name[32];
                 snprintf(name, sizeof name, "%s.0d", pairs[k].name);
-                if (!alike(pairs[k].name, a, b)) continue;
+                if (!alike(pairs[k].name, a, b)) {
+                    assert_int_equal(tn_dtype_of(tn_pow(x, y)), TN_F32);
+                    continue;
+                }
                 expect_dtype(s, &g, pairs[k].name, at, pairs[k].f(x, y));
                 expect_dtype(s, &g, name, at, pairs[k].f(x, none));
             }
-            expect_dtype(s, &g, "matmul", at, tn_matmul(square, tn_ones(s, (tn_dtype)b, TN_SHAPE(2, 2))));
+            tn_tensor *other = tn_ones(s, (tn_dtype)b, TN_SHAPE(2, 2));
+            expect_dtype(s, &g, "matmul", at, tn_matmul(square, other));
+            expect_dtype(s, &g, "matmul", at, tn_affine(square, other, x));
             expect_dtype(s, &g, "where", at, tn_where(ones_of(s, TN_BOOL, 1), x, y));
+            expect_dtype(s, &g, "where", at, tn_concat(2, (tn_tensor *[]){x, y}, 0));
+            expect_dtype(s, &g, "where", at, ones_of(s, (int)tn_dtype_promote((tn_dtype)a, (tn_dtype)b), 1));
+            assert_int_equal(tn_dtype_of(tn_cast(x, (tn_dtype)b)), b);
         }
+        tn_tensor *const same[] = {tn_flip(x, TN_AXES(0)), tn_tril(square, 0),
+                                   tn_triu(square, 1),     tn_pad(x, 0, 1, 1, 0),
+                                   tn_narrow(x, 0, 1, 1),  tn_stack(2, (tn_tensor *[]){x, x}, 0)};
+        for (size_t k = 0; k < sizeof same / sizeof *same; k++) expect_dtype(s, &g, "max", a, same[k]);
+        expect_dtype(s, &g, "exp", a, tn_mean(x, TN_ALL, false));
+        expect_dtype(s, &g, "exp", a, tn_sigmoid(x));
         for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
             expect_dtype(s, &g, rows[k].name, a, rows[k].f(x));
         expect_dtype(s, &g, "sum", a, tn_sum(x, TN_ALL, false));
@@ -475,6 +489,7 @@ TEST(promotion_like_pytorch)
         expect_dtype(s, &g, "clamp_float", a, tn_clamp(x, 0.5, 1.5));
         expect_dtype(s, &g, "add_int", a, tn_add_scalar(x, 2));
         expect_dtype(s, &g, "add_float", a, tn_add_scalar(x, 2.5));
+        expect_dtype(s, &g, "add_float", a, tn_rsub_scalar(x, 1.0f));
         expect_dtype(s, &g, "div_int", a, tn_div_scalar(x, 2));
         expect_dtype(s, &g, "gt_int", a, tn_gt_scalar(x, 2));
     }

@@ -82,34 +82,6 @@ static void skip_step(run *r)
 
 TRAINING(a_step_is_skipped_when_the_loss_is_not_a_number, open_squares, skip_step, 7, 2, 0)
 
-/* w* = (3, -5) from 0 with loss (w0 - 3)^2 + (w1 - 4)^2: the gradient is along (3, 4), its norm 10 at first.
- */
-static void open_clip(run *r)
-{
-    r->held[W] = tn_param(r->s, "w", tn_zeros(r->s, TN_F32, TN_SHAPE(2)));
-    r->held[Y] = vector(r->s, 2, (const double[]){3, 4});
-}
-
-static void clip_step(run *r)
-{
-    tn_session *s = r->s;
-    double away = 5 - hypot(r->w[0], r->w[1]); /* how far from (3, 4), along the line to it */
-    tn_step_begin(s);
-    tn_backward(tn_sum(tn_square(tn_sub(r->held[W], r->held[Y])), TN_ALL, false));
-    tn_tensor *g = tn_gradient(r->held[W]);
-    double norm = tn_item(tn_sqrt(tn_sum(tn_square(g), TN_ALL, false)));
-    note(r, norm, 2 * away, 1e-6);
-    double factor = norm > 2.5 ? 2.5 / norm : 1; /* at most 2.5 */
-    tn_assign(r->held[W], tn_sub(r->held[W], tn_mul_scalar(g, factor * 0.25)));
-    tn_step_end(s);
-    double pace = 0.25 * (2 * away > 2.5 ? 2.5 : 2 * away);
-    r->w[0] += 0.6 * pace;
-    r->w[1] += 0.8 * pace;
-    note_all(r, r->held[W], 2, r->w, 1e-6);
-}
-
-TRAINING(gradients_are_clipped_by_a_norm_the_host_reads, open_clip, clip_step, 12, 2, 1e-6)
-
 /* ---- two optimizers ---- */
 
 enum { D, G };
@@ -231,6 +203,8 @@ static void two_backwards_step(run *r)
     note_all(r, tn_gradient(r->held[W]), 2, g, 0);
     tn_optim_step(r->opt[0]);
     tn_step_end(r->s);
+    assert_null(tn_gradient(r->held[W]));
+    assert_false(tn_has_gradient(r->held[W]));
     for (int i = 0; i < 2; i++) r->w[i] -= 0.125 * g[i];
     note_all(r, r->held[W], 2, r->w, 0);
 }
@@ -244,22 +218,6 @@ static void open_accumulate(run *r)
     open_squares(r);
     r->opt[0] = tn_sgd(r->s, tn_all_params(r->s), .lr = 0.125, .accumulate = 2);
 }
-
-/* Two steps an update, the second with twice the loss: the mean gradient is 6 e. */
-static void accumulate_step(run *r)
-{
-    double weight = 1 + r->step % 2;
-    tn_step_begin(r->s);
-    tn_tensor *loss = tn_mul_scalar(loss_of(r), weight);
-    tn_backward(loss);
-    tn_optim_step(r->opt[0]);
-    note(r, tn_item(loss), weight * loss_wanted(r), 0);
-    tn_step_end(r->s);
-    if (r->step % 2) moved(r, 0.125 * 1.5);
-    note_all(r, r->held[W], 2, r->w, 0);
-}
-
-TRAINING(gradients_accumulate_over_steps, open_accumulate, accumulate_step, 8, 4, 0)
 
 /* Two accumulated in each step, the second on top of the first: (g + 2 g) / 2. The sum that is kept reads the
  * gradient's memory before and after the second backward writes there. */
@@ -307,24 +265,6 @@ static void open_swap(run *r)
 }
 
 TRAINING(tensors_change_places, open_swap, swap_step, 6, 2, 0)
-
-/* Three small batches in one step. */
-static void micro_batches_step(run *r)
-{
-    tn_step_begin(r->s);
-    tn_tensor *loss[3];
-    for (int i = 0; i < 3; i++) {
-        loss[i] = tn_mul_scalar(loss_of(r), 0.25 * (i + 1)); /* 1.5 in all */
-        tn_backward(loss[i]);
-    }
-    tn_optim_step(r->opt[0]);
-    for (int i = 2; i >= 0; i--) note(r, tn_item(loss[i]), 0.25 * (i + 1) * loss_wanted(r), 0);
-    tn_step_end(r->s);
-    moved(r, 0.125 * 1.5);
-    note_all(r, r->held[W], 2, r->w, 0);
-}
-
-TRAINING(several_backwards_in_a_step_accumulate, open_squares, micro_batches_step, 6, 2, 0)
 
 /* ---- modes ---- */
 

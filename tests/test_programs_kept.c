@@ -137,34 +137,6 @@ static void watch_step(run *r)
 
 TRAINING(a_watched_value_is_the_step_befores, open_squares, watch_step, 6, 2, 0)
 
-static void views_step(run *r)
-{
-    tn_step_begin(r->s);
-    tn_tensor *column = tn_reshape(r->held[W], TN_SHAPE(2, 1)), *last = tn_select(r->held[W], 0, 1);
-    tn_tensor *turned = tn_flip(r->held[W], TN_ALL);
-    const double w[2] = {r->w[0], r->w[1]};
-    tn_assign(r->held[W], turned); /* overlaps what it is made of */
-    tn_tensor *product = tn_mul(tn_reshape(column, TN_SHAPE(2)), r->held[W]);
-    tn_assign(r->held[W], tn_add(r->held[W], last));
-    note_all(r, product, 2, (const double[]){w[0] * w[1], w[1] * w[0]}, 0);
-    note_all(r, column, 2, w, 0);
-    note(r, tn_item(last), w[1], 0);
-    note_all(r, turned, 2, (const double[]){w[1], w[0]}, 0);
-    tn_step_end(r->s);
-    r->w[0] = w[1] + w[1];
-    r->w[1] = w[0] + w[1];
-    note_all(r, r->held[W], 2, r->w, 0);
-}
-
-static void open_views(run *r)
-{
-    open_squares(r);
-    r->w[0] = 1, r->w[1] = -0.25;
-    tn_assign(r->held[W], vector(r->s, 2, r->w));
-}
-
-TRAINING(views_show_what_was_there_when_they_were_made, open_views, views_step, 8, 2, 0)
-
 /* A persistent tensor may be freed while operators that read it, or an assignment to it, still wait. */
 static void free_step(run *r)
 {
@@ -333,23 +305,6 @@ TEST(derivatives_of_derivatives)
     }
 }
 
-/* The old value of a parameter is kept where a backward may ask for it, and so is what is made of it. */
-TEST(old_parameters_are_kept_for_backward)
-{
-    ON_EACH_RUN(r) {
-        open_squares(&r);
-        tn_step_begin(r.s);
-        tn_tensor *miss = tn_sub(r.held[W], r.held[Y]), *loss = tn_sum(tn_square(miss), TN_ALL, false);
-        note(&r, tn_item(loss), 68, 0);
-        tn_assign(r.held[W], tn_add_scalar(r.held[W], 1.0));
-        note_all(&r, miss, 2, (const double[]){-8, 2}, 0);
-        tn_backward(loss);
-        note_all(&r, tn_gradient(r.held[W]), 2, (const double[]){-16, 4}, 0);
-        note_all(&r, r.held[W], 2, (const double[]){1, 1}, 0);
-        tn_step_end(r.s);
-    }
-}
-
 /* A gradient that reads an old value, recorded after this has been assigned to: where all of it runs at once,
  * the assignment waits for kernels that are recorded after it. L = (sum p b)^2, so that dL/dp = 2 (sum p b) b
  * with the b that was there. */
@@ -454,49 +409,6 @@ TEST(errors_refuse_effects)
             fails_with(r.s, TN_E_SHAPE, "", tn_step_end(r.s));
             note_all(&r, r.held[W], 2, r.w, 0);
             note_all(&r, count, 1, (const double[]){0}, 0);
-        }
-    }
-}
-
-/* The last weights of five steps of training, and where `broken` is 2, of a third with a label that is none.
- */
-static void train_with_a_bad_label(int way, bool adam, int broken, double *weights)
-{
-    const int32_t bad[4] = {0, 1, 3, 2};
-    run r = open_run(way);
-    open_classes(&r);
-    if (adam) r.opt[0] = tn_adamw(r.s, tn_all_params(r.s), .lr = 0.125, .weight_decay = 0.1);
-    tn_tensor *wrong = tn_from(r.s, bad, TN_I32, TN_SHAPE(4));
-    for (int k = 0; k < 5; k++) {
-        double before[6];
-        if (k == 2 && k != broken) continue;
-        tn_read(r.held[W], TN_F64, before, sizeof before);
-        tn_step_begin(r.s);
-        tn_tensor *logits = tn_affine(r.held[X], r.held[W], NULL);
-        tn_backward(tn_cross_entropy(logits, k == broken ? wrong : r.held[Y]));
-        tn_optim_step(r.opt[0]);
-        int status = tn_step_end(r.s);
-        if (!status && works_apart(&r)) status = tn_read(r.held[W], TN_F64, weights, 6 * sizeof *weights);
-        assert_int_equal(status, k == broken ? TN_E_INDEX : TN_OK);
-        if (k == broken) {
-            says(tn_error_text(r.s), "3|cross_entropy", __FILE__, __LINE__);
-            tn_clear_error(r.s);
-        }
-        assert_int_equal(tn_read(r.held[W], TN_F64, weights, 6 * sizeof *weights), TN_OK);
-        assert_int_equal(!memcmp(before, weights, sizeof before), k == broken);
-    }
-    assert_int_equal(tn_close(r.s), 0);
-}
-
-/* What finds the label stops what comes after it; the steps that follow go on as if it had not been. */
-TEST(a_label_out_of_range_moves_no_weights)
-{
-    double with[6], without[6];
-    for (int way = 0; way < N_WAYS; way++) {
-        for (int adam = 0; adam < 2; adam++) {
-            train_with_a_bad_label(way, adam, 2, with);
-            train_with_a_bad_label(way, adam, -1, without);
-            assert_memory_equal(with, without, sizeof with);
         }
     }
 }

@@ -1,133 +1,8 @@
-/* test_promotion.c - the dtype of every result, against PyTorch's tables as printed in the manual.
- *
- * Read first: `table`, which is torch.promote_types for the eight dtypes the library has. */
+/* test_promotion.c - values of operands of two dtypes, and of 16 bits that a step widens. Which dtype a result
+ * has is compared with PyTorch's tables in test_golden.c. Read first: add_all. */
 #include "check.h"
 
 static const tn_dtype order[8] = {TN_F32, TN_F16, TN_BF16, TN_F64, TN_I32, TN_I64, TN_U8, TN_BOOL};
-static const char *const table[8][8] = {
-    /*           f32    f16    bf16    f64    i32    i64    u8     bool */
-    /* f32 */ {"f32", "f32", "f32", "f64", "f32", "f32", "f32", "f32"},
-    /* f16 */ {"f32", "f16", "f32", "f64", "f16", "f16", "f16", "f16"},
-    /* bf16 */ {"f32", "f32", "bf16", "f64", "bf16", "bf16", "bf16", "bf16"},
-    /* f64 */ {"f64", "f64", "f64", "f64", "f64", "f64", "f64", "f64"},
-    /* i32 */ {"f32", "f16", "bf16", "f64", "i32", "i64", "i32", "i32"},
-    /* i64 */ {"f32", "f16", "bf16", "f64", "i64", "i64", "i64", "i64"},
-    /* u8 */ {"f32", "f16", "bf16", "f64", "i32", "i64", "u8", "u8"},
-    /* bool */ {"f32", "f16", "bf16", "f64", "i32", "i64", "u8", "bool"},
-};
-
-static tn_session *S;
-static const double ONES[4] = {1, 0, 1, 1};
-
-static tn_tensor *make(tn_dtype d) { return tensor_of(S, ONES, d, 1, (const int64_t[]){4}); }
-
-static int setup(void **state)
-{
-    (void)state;
-    S = tn_open(.device = TN_REF, .mode = TN_EAGER, .log = quiet);
-    return S ? tn_step_begin(S) : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    tn_step_end(S);
-    return tn_close(S);
-}
-
-static void expect_dtype(tn_tensor *t, const char *want, const char *what, tn_dtype a, tn_dtype b)
-{
-    if (!t) fail_msg("%s of %s and %s: %s", what, tn_dtype_name(a), tn_dtype_name(b), tn_error_text(S));
-    if (!strcmp(tn_dtype_name(tn_dtype_of(t)), want)) return;
-    fail_msg("%s of %s and %s is %s, expected %s", what, tn_dtype_name(a), tn_dtype_name(b),
-             tn_dtype_name(tn_dtype_of(t)), want);
-}
-
-/* Rows of type FLT make f32 of integers and bool; those of type NUM make i64 of bool. */
-static const char *floating(const char *d) { return strchr("iub", d[0]) && strcmp(d, "bf16") ? "f32" : d; }
-static const char *numeric(const char *d) { return strcmp(d, "bool") ? d : "i64"; }
-
-TEST_IN(pairs, setup, teardown)
-{
-    for (int i = 0; i < 8; i++) {
-        for (int j = 0; j < 8; j++) {
-            tn_dtype a = order[i], b = order[j];
-            tn_tensor *x = make(a), *y = make(b), *c = make(TN_BOOL);
-            const char *want = table[i][j];
-            assert_string_equal(tn_dtype_name(tn_dtype_promote(a, b)), want);
-            expect_dtype(tn_where(c, x, y), want, "where", a, b);
-            expect_dtype(tn_add(x, y), want, "add", a, b);
-            expect_dtype(tn_mul(x, y), want, "mul", a, b);
-            expect_dtype(tn_maximum(x, y), want, "maximum", a, b);
-            expect_dtype(tn_minimum(x, y), want, "minimum", a, b);
-            expect_dtype(tn_sub(x, y), numeric(want), "sub", a, b);
-            expect_dtype(tn_div(x, y), floating(want), "div", a, b);
-            expect_dtype(tn_pow(x, y), floating(want), "pow", a, b);
-            expect_dtype(tn_lt(x, y), "bool", "lt", a, b);
-            expect_dtype(tn_logical_and(x, y), "bool", "logical_and", a, b);
-            expect_dtype(tn_concat(2, (tn_tensor *[]){x, y}, 0), want, "concat", a, b);
-            if (a == TN_BOOL || b == TN_BOOL) continue;
-            expect_dtype(tn_matmul(x, y), want, "matmul", a, b);
-            expect_dtype(tn_affine(tn_reshape(x, 2, (const int64_t[]){2, 2}),
-                                   tn_reshape(y, 2, (const int64_t[]){2, 2}), tn_slice(x, 0, 0, 2, 1)),
-                         want, "affine", a, b);
-        }
-    }
-}
-
-/* A C number takes the tensor's dtype unless its category is higher. */
-TEST_IN(numbers, setup, teardown)
-{
-    static const struct {
-        tn_dtype x;
-        const char *with_int, *with_float;
-    } want[] = {{TN_F32, "f32", "f32"}, {TN_F16, "f16", "f16"}, {TN_BF16, "bf16", "bf16"},
-                {TN_F64, "f64", "f64"}, {TN_I32, "i32", "f32"}, {TN_I64, "i64", "f32"},
-                {TN_U8, "u8", "f32"},   {TN_BOOL, "i64", "f32"}};
-    for (int i = 0; i < 8; i++) {
-        tn_tensor *x = make(want[i].x);
-        expect_dtype(tn_add_scalar(x, 2), want[i].with_int, "add_scalar 2", want[i].x, TN_I64);
-        expect_dtype(tn_mul_scalar(x, 2.5), want[i].with_float, "mul_scalar 2.5", want[i].x, TN_F64);
-        expect_dtype(tn_rsub_scalar(x, 1.0f), want[i].with_float, "rsub_scalar 1.0f", want[i].x, TN_F32);
-        expect_dtype(tn_div_scalar(x, 2), floating(want[i].with_int), "div_scalar 2", want[i].x, TN_I64);
-        expect_dtype(tn_eq_scalar(x, 1), "bool", "eq_scalar 1", want[i].x, TN_I64);
-    }
-}
-
-/* Operators of one tensor. NULL: the operator refuses the dtype. */
-TEST_IN(single, setup, teardown)
-{
-    for (int i = 0; i < 8; i++) {
-        tn_dtype d = order[i];
-        const char *self = tn_dtype_name(d);
-        bool whole = strcmp(floating(self), self) != 0;
-        tn_tensor *x = make(d);
-        expect_dtype(tn_exp(x), floating(self), "exp", d, d);
-        expect_dtype(tn_sigmoid(x), floating(self), "sigmoid", d, d);
-        expect_dtype(tn_neg(x), numeric(self), "neg", d, d);
-        expect_dtype(tn_relu(x), numeric(self), "relu", d, d);
-        expect_dtype(tn_square(x), numeric(self), "square", d, d);
-        expect_dtype(tn_sign(x), self, "sign", d, d);
-        expect_dtype(tn_clamp(x, -INFINITY, 1e30), numeric(self), "clamp", d, d);
-        expect_dtype(tn_clamp(x, 0.5, 1), whole ? "f32" : self, "clamp to 0.5", d, d);
-        expect_dtype(tn_isnan(x), "bool", "isnan", d, d);
-        expect_dtype(tn_sum(x, TN_ALL, false), whole ? "i64" : self, "sum", d, d);
-        expect_dtype(tn_prod(x, TN_ALL, false), whole ? "i64" : self, "prod", d, d);
-        expect_dtype(tn_cumsum(x, 0), whole ? "i64" : self, "cumsum", d, d);
-        expect_dtype(tn_max(x, TN_ALL, false), self, "max", d, d);
-        expect_dtype(tn_mean(x, TN_ALL, false), floating(self), "mean", d, d);
-        expect_dtype(tn_argmax(x, 0, false), "i64", "argmax", d, d);
-        expect_dtype(tn_any(x, TN_ALL, false), "bool", "any", d, d);
-        expect_dtype(tn_flip(x, TN_AXES(0)), self, "flip", d, d);
-        expect_dtype(tn_tril(tn_reshape(x, 2, (const int64_t[]){2, 2}), 0), self, "tril", d, d);
-        expect_dtype(tn_triu(tn_reshape(x, 2, (const int64_t[]){2, 2}), 1), self, "triu", d, d);
-        expect_dtype(tn_pad(x, 0, 1, 1, 0), self, "pad", d, d);
-        expect_dtype(tn_narrow(x, 0, 1, 2), self, "narrow", d, d);
-        expect_dtype(tn_stack(2, (tn_tensor *[]){x, x}, 0), self, "stack", d, d);
-        for (int j = 0; j < 8; j++)
-            expect_dtype(tn_cast(x, order[j]), tn_dtype_name(order[j]), "cast", d, order[j]);
-    }
-}
 
 /* Every pair of dtypes on every device: the conversion and the arithmetic, wrapping included. */
 static void add_all(tn_session *s, void *user, int *n, tn_tensor **out)
@@ -162,21 +37,6 @@ TEST(values)
     }
     assert_int_equal(b.undecided, 0);
     bench_close(&b);
-}
-
-/* The promoted arithmetic itself, by hand: 200 + 100 wraps in u8 and not in i32. */
-TEST_IN(wrapping, setup, teardown)
-{
-    const double a[1] = {200}, b[1] = {100};
-    tn_tensor *u = tensor_of(S, a, TN_U8, 1, (const int64_t[]){1}),
-              *v = tensor_of(S, b, TN_U8, 1, (const int64_t[]){1});
-    tn_tensor *w = tensor_of(S, b, TN_I32, 1, (const int64_t[]){1});
-    assert_true(tn_item(tn_add(u, v)) == 44);
-    assert_true(tn_item(tn_sub(v, u)) == 156);
-    assert_true(tn_item(tn_add(u, w)) == 300);
-    assert_true(tn_item(tn_add_scalar(u, 100)) == 44);
-    assert_true(tn_item(tn_add_scalar(u, 100.0)) == 300);
-    assert_true(tn_item(tn_sum(tn_concat(2, (tn_tensor *[]){u, v}, 0), TN_ALL, false)) == 300);
 }
 
 /* Values of 16 bits that a step makes are rounded alike wherever they are widened: a cast there and back

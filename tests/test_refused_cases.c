@@ -467,40 +467,4 @@ TEST_ON(a_parameter_of_what_was_refused_is_none, open_cpu())
     for (int k = 0; k < 4; k++) assert_true(v[k] == (float)(k + 1));
 }
 
-/* A training with dropout in which steps fail, by a label out of range or a shape that does not fit, and are
- * tried again, beside one in which none does: the same weights, to the last bit. */
-static void dropped_out(bool fails, float *w, uint64_t *drawn)
-{
-    enum { TRIES = 6 };
-    tn_session *s = open_cpu();
-    tn_tensor *p = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(3, 5)));
-    tn_optim *o = tn_adam(s, tn_all_params(s), .lr = 0.1);
-    for (int step = 0; step < TRIES; step++)
-        for (int bad = fails && step % 2; bad >= 0; bad--) {
-            int32_t label[8] = {0, 1, 2, 3, 4, 0, 1, bad && step != 3 ? 5 : 2};
-            tn_step_begin(s);
-            tn_tensor *x = tn_add_scalar(tn_rand(s, TN_F32, TN_SHAPE(8, 3)), 1.0);
-            tn_tensor *y = tn_dropout(tn_matmul(tn_dropout(x, 0.3), p), 0.4);
-            if (bad && step == 3) y = tn_add(y, tn_randn(s, TN_F32, TN_SHAPE(7)));
-            tn_backward(tn_cross_entropy(y, tn_from(s, label, TN_I32, TN_SHAPE(8))));
-            tn_optim_step(o);
-            assert_int_equal(tn_step_end(s), !bad ? TN_OK : step == 3 ? TN_E_SHAPE : TN_E_INDEX);
-            tn_clear_error(s);
-        }
-    *drawn = tn_rng_draw(s);
-    assert_int_equal(tn_read(p, TN_F32, w, 15 * sizeof *w), TN_OK);
-    assert_int_equal(tn_close(s), TN_OK);
-}
-
-TEST(what_was_refused_has_drawn_nothing)
-{
-    float a[15], b[15];
-    uint64_t drawn[2];
-    dropped_out(false, a, &drawn[0]);
-    dropped_out(true, b, &drawn[1]);
-    assert_int_equal(drawn[0], 18);
-    assert_int_equal(drawn[1], 18);
-    assert_memory_equal(a, b, sizeof a);
-}
-
 RUN_TESTS(NULL, NULL)
