@@ -1,19 +1,17 @@
 /* test_export.c - an exported file beside the session that wrote it: losses of a hundred steps, outputs,
- * weights; what compilers and the linker say of it; pointers and labels that are wrong; what cannot be
- * exported. */
+ * weights; what compilers and the linker say of it; pointers and labels that are wrong; random programs; what
+ * cannot be exported. Models of all layers are in test_export_random.c. */
 #include <tensor_nn.h>
 
-#include "examples/gpt_model.h"
 #include "tests/export_rig.h"
 #include "tests/random_graphs.h"
 
 enum { SIDE = 8, BATCH = 8, CLASSES = 4, PIXELS = SIDE * SIDE };
 
-/* ---- networks ---- */
+/* ---- a network ---- */
 
 typedef struct net {
     tn_session *s;
-    bool images;
     tn_conv *conv;
     tn_norm *norm;
     tn_linear *first, *last;
@@ -21,18 +19,12 @@ typedef struct net {
     uint32_t random;
 } net;
 
-static net make(bool images)
+static net make(void)
 {
-    net n = {
-        .s = tn_open(.device = TN_CPU, .seed = 7, .threads = 2, .log = quiet), .images = images, .random = 1};
-    if (images) {
-        n.conv = tn_conv2d_new(n.s, "conv", 1, 5, 3, .pad = 1, .no_bias = true);
-        n.norm = tn_batch_norm_new(n.s, "norm", 5);
-        n.first = tn_linear_new(n.s, "first", PIXELS / 4 * 5, 19);
-    } else {
-        n.first = tn_linear_new(n.s, "first", PIXELS, 19);
-        n.norm = tn_layer_norm_new(n.s, "norm", 19);
-    }
+    net n = {.s = tn_open(.device = TN_CPU, .seed = 7, .threads = 2, .log = quiet), .random = 1};
+    n.conv = tn_conv2d_new(n.s, "conv", 1, 5, 3, .pad = 1, .no_bias = true);
+    n.norm = tn_batch_norm_new(n.s, "norm", 5);
+    n.first = tn_linear_new(n.s, "first", PIXELS / 4 * 5, 19);
     n.last = tn_linear_new(n.s, "last", 19, CLASSES);
     n.optim = tn_adamw(n.s, tn_all_params(n.s), .lr = 1e-2, .weight_decay = 0.1);
     return n;
@@ -40,11 +32,8 @@ static net make(bool images)
 
 static tn_tensor *forward(const net *n, tn_tensor *x)
 {
-    tn_tensor *h = x;
-    if (n->images)
-        h = tn_max_pool2d(tn_relu(tn_norm_forward(n->norm, tn_conv2d_forward(n->conv, x))), 2, .stride = 2);
-    h = tn_linear_forward(n->first, tn_flatten(h, 1));
-    h = n->images ? tn_relu(h) : tn_gelu(tn_norm_forward(n->norm, h));
+    tn_tensor *h = tn_relu(tn_norm_forward(n->norm, tn_conv2d_forward(n->conv, x)));
+    h = tn_relu(tn_linear_forward(n->first, tn_flatten(tn_max_pool2d(h, 2, .stride = 2), 1)));
     return tn_linear_forward(n->last, tn_dropout(h, 0.25));
 }
 
@@ -122,12 +111,12 @@ static void infers_alike(net *n)
     unload(&m);
 }
 
-static void trains_alike(bool images)
+TEST(a_convolutional_network_trains_on_in_its_file)
 {
     enum { BEFORE = 5, STEPS = 100 };
     float image[BATCH * PIXELS];
     int32_t label[BATCH];
-    net n = make(images);
+    net n = make();
     for (int i = 0; i < BEFORE; i++) {
         draw(&n, image, label);
         if (i == BEFORE - 1) assert_int_equal(tn_export_begin(n.s, in_base("model.c")), 0);
@@ -175,148 +164,13 @@ static void trains_alike(bool images)
     assert_true(some[1] != 0 || some[0] == 0);
     assert_int_equal(m.set(m.m, "first.bias", some, 19), 19);
     unload(&m);
-    if (images) needs_nothing();
+    needs_nothing();
     assert_int_equal(run("mkdir -p other && mv model.h other/model.h"), 0);
     infers_alike(&n);
     assert_int_equal(run("cp model.c other && ! cc -c other/model.c -o other/model.o 2>said && grep 'of "
                          "another export' said"),
                      0);
     assert_int_equal(tn_close(n.s), 0);
-}
-
-/* A session trains, its file trains on, and a new session goes on with what the file has come to: as one that
- * never left. */
-static void comes_back(bool images)
-{
-    enum { BEFORE = 10, AWAY = 20, AFTER = 10 };
-    float image[BATCH * PIXELS];
-    int32_t label[BATCH];
-    net stays = make(images), leaves = make(images);
-    for (int i = 0; i < BEFORE; i++) {
-        draw(&stays, image, label);
-        if (i == BEFORE - 1) tn_export_begin(leaves.s, in_base("model.c"));
-        step(&stays, image, label);
-        step(&leaves, image, label);
-    }
-    assert_int_equal(tn_export_end(leaves.s), 0);
-    assert_int_equal(tn_close(leaves.s), 0);
-    model m = load(true);
-    for (int i = 0; i < AWAY; i++) {
-        draw(&stays, image, label);
-        step(&stays, image, label);
-        m.step(m.m, image, label);
-    }
-    save_checkpoint(&m, "back.safetensors");
-    unload(&m);
-    net back = make(images);
-    if (tn_load(back.s, in_base("back.safetensors"))) fail_msg("%s", tn_error_text(back.s));
-    for (int i = 0; i < AFTER; i++) {
-        draw(&stays, image, label);
-        const double own = step(&stays, image, label), its = step(&back, image, label);
-        if (!(fabs(own - its) < 1e-5)) fail_msg("step %d: the loss is %g, of who stayed %g", i, its, own);
-    }
-    assert_int_equal(tn_rng_draw(back.s), tn_rng_draw(stays.s));
-    tn_save(stays.s, in_base("stayed.safetensors"));
-    tn_save(back.s, in_base("back.safetensors"));
-    assert_int_equal(run("head -c 300 stayed.safetensors >a && head -c 300 back.safetensors >b && cmp a b"),
-                     0);
-    assert_int_equal(tn_close(stays.s), 0);
-    assert_int_equal(tn_close(back.s), 0);
-}
-
-TEST(what_a_file_has_learned_comes_back_into_a_session)
-{
-    comes_back(false);
-    comes_back(true);
-}
-
-TEST(a_perceptron_trains_on_in_its_file) { trains_alike(false); }
-
-TEST(a_convolutional_network_trains_on_in_its_file) { trains_alike(true); }
-
-/* ---- a GPT ---- */
-
-enum { CONTEXT = 12, TOKENS = 11, WINDOWS = 3 };
-
-static double gpt_step(tn_session *s, const struct gpt *g, tn_optim *optim, const int32_t *token,
-                       const int32_t *next)
-{
-    tn_step_begin(s);
-    tn_tensor *x = tn_from(s, token, TN_I32, TN_SHAPE(WINDOWS, CONTEXT));
-    tn_tensor *y = tn_from(s, next, TN_I32, TN_SHAPE(WINDOWS * CONTEXT));
-    tn_export_input(x, "token");
-    tn_export_input(y, "next");
-    tn_tensor *loss = tn_cross_entropy(tn_reshape(gpt_forward(g, x), TN_SHAPE(WINDOWS * CONTEXT, TOKENS)), y);
-    return learn(loss, optim);
-}
-
-/* A token is the sum of the two before it, but for noise. */
-static void draw_tokens(uint32_t *random, int32_t *token, int32_t *next)
-{
-    for (int w = 0; w < WINDOWS; w++) {
-        int32_t a = 1, b = (int32_t)((*random = *random * 1664525u + 1013904223u) >> 8) % TOKENS;
-        for (int i = 0; i < CONTEXT; i++) {
-            const int32_t sum = (a + b) % TOKENS;
-            token[w * CONTEXT + i] = b;
-            next[w * CONTEXT + i] = sum;
-            a = b;
-            b = sum;
-        }
-    }
-}
-
-TEST_ON(a_gpt_trains_on_in_its_file, tn_open(.device = TN_CPU, .seed = 3, .threads = 2, .log = quiet))
-{
-    struct gpt g;
-    uint32_t random = 5;
-    int32_t token[WINDOWS * CONTEXT], next[WINDOWS * CONTEXT];
-    make_gpt(s, &g, &(struct gpt_shape){.layers = 1, .heads = 2, .dim = 16, .ctx = CONTEXT}, TOKENS);
-    tn_optim *optim = gpt_optimizer(s, 3e-3);
-    for (int i = 0; i < 3; i++) {
-        draw_tokens(&random, token, next);
-        if (i == 2) tn_export_begin(s, in_base("model.c"));
-        gpt_step(s, &g, optim, token, next);
-    }
-    if (tn_export_end(s)) fprintf(stderr, "%s\n", tn_error_text(s));
-    assert_int_equal(tn_error(s), 0);
-    model m = load(true);
-    double worst = 0, first = 0, last = 0;
-    for (int i = 0; i < 100; i++) {
-        draw_tokens(&random, token, next);
-        const double own = gpt_step(s, &g, optim, token, next),
-                     its = (double)((float (*)(void *, const int32_t *, const int32_t *))(
-                                        void (*)(void))m.step)(m.m, token, next);
-        if (!(fabs(own - its) <= worst)) worst = fabs(own - its);
-        if (i == 0) first = own;
-        last = own;
-    }
-    if (!(worst < 1e-5) || !(last < first - 0.4))
-        fprintf(stderr, "losses from %g to %g, %g apart\n", first, last, worst);
-    assert_true(worst < 1e-5);
-    assert_true(last < first - 0.4);
-    token[4] = TOKENS;
-    assert_true(isnan((double)((float (*)(void *, const int32_t *, const int32_t *))(void (*)(void))m.step)(
-        m.m, token, next)));
-    unload(&m);
-
-    /* and its logits alone */
-    float a[WINDOWS * CONTEXT * TOKENS], b[WINDOWS * CONTEXT * TOKENS];
-    draw_tokens(&random, token, next);
-    tn_export_begin(s, in_base("model.c"));
-    tn_step_begin(s);
-    tn_tensor *x = tn_from(s, token, TN_I32, TN_SHAPE(WINDOWS, CONTEXT)), *y = gpt_forward(&g, x),
-              *kept = tn_keep(y);
-    tn_export_input(x, "token");
-    tn_export_output(y, "logits");
-    tn_step_end(s);
-    assert_int_equal(tn_export_end(s), 0);
-    assert_int_equal(tn_read(kept, TN_F32, a, sizeof a), 0);
-    m = load(false);
-    assert_int_equal(m.forward(m.m, (const float *)(const void *)token, b), 0);
-    for (int i = 0; i < WINDOWS * CONTEXT * TOKENS; i++) assert_true(fabsf(a[i] - b[i]) < 1e-4f);
-    token[0] = -1;
-    assert_int_equal(m.forward(m.m, (const float *)(const void *)token, b), 1);
-    unload(&m);
 }
 
 /* ---- random programs ---- */
@@ -402,7 +256,7 @@ TEST(steps_that_differ_from_each_other_are_refused)
     float image[BATCH * PIXELS];
     int32_t label[BATCH];
     for (int k = 0; k < 4; k++) {
-        net n = make(false);
+        net n = make();
         tn_params all = tn_all_params(n.s);
         n.optim = k == 0   ? tn_sgd(n.s, all, .lr = 0.1, .momentum = 0.9)
                   : k == 1 ? tn_adam(n.s, all, .accumulate = 2)
