@@ -282,7 +282,7 @@ $(CUSIM_AT)/libnvrtc_old.so: tests/cusim/old/nvrtc.c $(CUSIM_AT)/flags
 .PHONY: cusim
 cusim: $(CUSIM_AT)/libcusim.so $(CUSIM_AT)/libnvrtc_old.so
 # All tests of programs on it. Kernels are kept from run to run.
-CUSIM_FULL ?= test_own_host test_ops test_programs test_programs_kept test_views test_promotion test_subgradients test_golden test_nn_optim
+CUSIM_FULL ?= test_own_host test_ops test_programs test_programs_kept test_views test_promotion test_subgradients test_golden test_nn_optim test_optimizers
 CUSIM_RUN = TENSOR_DEVICE=cuda $(foreach l,DRIVER NVRTC BLASLT,TENSOR_CUDA_$(l)=$(abspath $(CUSIM_AT))/libcusim.so)
 .PHONY: cusim-full
 cusim-full: need-test

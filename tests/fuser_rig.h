@@ -179,3 +179,17 @@ static inline tn_plan *rig_plan(tn_session *s, const rig_case *c)
     tn_step_end(s);
     return p;
 }
+
+/* How many kernels of a case's plan have `what` in their texts; *steps: how many steps it has. */
+static inline int rig_kernels_with(const rig_case *c, const char *what, int *steps)
+{
+    tn_session *s = rig_open(TN_CPU);
+    tn_plan *p = rig_plan(s, c);
+    int n = 0;
+    for (int i = 0; i < p->n_step; i++)
+        n += p->step[i].source.text && strstr(p->step[i].source.text, what);
+    if (steps) *steps = p->n_step;
+    tn_plan_free(p);
+    tn_close(s);
+    return n;
+}

@@ -543,3 +543,24 @@ static inline int exported_step(const program *p, tn_session *s, bool name_them,
     tn_step_end(s);
     return n;
 }
+
+/* Result i of the program as an export's file has it, beside the session's: to `within` of the largest, which is
+ * `least` at least, as of sums that cancel the terms are larger. */
+static inline void compare_exported(const program *p, int i, tn_tensor *kept, const void *its, double within,
+                                    double least)
+{
+    const int64_t count = tn_numel(kept);
+    const bool wide = tn_dtype_of(kept) == TN_F64;
+    double *own = calloc((size_t)count + 1, sizeof *own), largest = least;
+    assert_int_equal(tn_read(kept, TN_F64, own, (size_t)count * sizeof *own), 0);
+    for (int64_t k = 0; k < count; k++)
+        if (fabs(own[k]) > largest) largest = fabs(own[k]);
+    for (int64_t k = 0; k < count; k++) {
+        const double v = wide ? ((const double *)its)[k] : (double)((const float *)its)[k];
+        if (v == own[k] || fabs(v - own[k]) <= within * largest || (isnan(v) && isnan(own[k]))) continue;
+        print_program(p, stderr);
+        fail_msg("seed %llu, result %d, element %lld is %.9g, the session's %.9g",
+                 (unsigned long long)p->seed, i, (long long)k, v, own[k]);
+    }
+    free(own);
+}

@@ -63,7 +63,7 @@ one() {
     case ${SAN:+sanitized}$name in
     sanitizedtest_cpu_* | sanitizedtest_kcache | sanitizedtest_settings) ;;
     sanitizedtest_golden | sanitizedtest_fusion | sanitizedtest_explain | sanitizedtest_profile | sanitizedtest_edges | \
-        sanitizedtest_nn_optim) opt=TENSOR_KERNEL_OPT=1 ;;
+        sanitizedtest_nn_optim | sanitizedtest_optimizers) opt=TENSOR_KERNEL_OPT=1 ;;
     sanitized*) opt=TENSOR_KERNEL_OPT=0 ;;
     esac
     rm -rf "$cache"
@@ -121,7 +121,7 @@ done
 place=99
 for name in test_random_graphs test_ops test_cuda_text test_cuda_attention test_cuda_cases test_readme test_drills \
     test_cusim_programs test_replay test_golden test_build test_cuda_sizes test_fuser_kernels test_fusion test_cuda_tiles \
-    test_random_programs test_attention test_cuda_train test_cuda_kernels test_cuda_conv test_explain test_nn_optim; do
+    test_random_programs test_attention test_cuda_train test_cuda_kernels test_cuda_conv test_explain test_optimizers; do
     place=$((place - 1))
     eval "long_$name=$((place * 1000))"
 done

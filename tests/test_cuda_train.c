@@ -244,33 +244,9 @@ static double step_of(tn_session *s, const program *p, struct model *m, int numb
 }
 enum { MLP, CNN, GPT, Z_LOSS };
 
-/* An index out of range is found with the next value, as the error of the call that indexed, and nothing
- * behind it takes effect. */
-CUDA_TEST_ON(test_index_fault, open_cuda())
-{
-    struct model m;
-    make_tiny_gpt(s, &m);
-    for (int i = 0; i < 4; i++) step_of(s, &programs[GPT], &m, i);
-    tn_tensor *w = m.gpt.token->weight;
-    const double before = total_of(tn_square(w));
-    assert_int_equal(tn_error(s), 0);
-    tn_step_begin(s);
-    tn_tensor *x = labels(s, 20, 0, 20, TN_SHAPE(2, 8)), *y = labels(s, 20, 0, -1, TN_SHAPE(2, 8));
-    assert_true(isnan(tn_item(gpt_update(&m.gpt, m.optim, x, y))));
-    assert_int_equal(tn_error(s), TN_E_INDEX);
-    assert_non_null(strstr(tn_error_text(s), "embedding"));
-    assert_non_null(strstr(tn_error_text(s), "index 20 is out of range"));
-    tn_step_end(s);
-    tn_clear_error(s);
-    tn_step_begin(s);
-    assert_true(total_of(tn_square(w)) == before);
-    tn_step_end(s);
-    assert_int_equal(tn_error(s), 0);
-    assert_true(isfinite(step_of(s, &programs[GPT], &m, 5)));
-}
-
-/* Nor does what stands before it in the run: running statistics, which are made before the labels are read,
- * and a kernel that looks up and assigns. */
+/* An index out of range is found with the next value, and nothing of its run takes effect, nor what stands
+ * before it: running statistics, which are made before the labels are read, and a kernel that looks up and
+ * assigns. */
 CUDA_TEST_ON(test_index_fault_refuses_the_run, open_cuda())
 {
     struct model m;
@@ -302,7 +278,6 @@ CUDA_TEST_ON(test_index_fault_refuses_the_run, open_cuda())
     }
 }
 
-/* Values that are watched arrive without a wait. */
 /* A step ends before its kernels do; tn_synchronize waits for them, and finds what they found. */
 CUDA_TEST_ON(test_synchronize, tn_open(.device = TN_CUDA, .log = log_keep))
 {
@@ -327,6 +302,7 @@ CUDA_TEST_ON(test_synchronize, tn_open(.device = TN_CUDA, .log = log_keep))
     assert_int_equal(tn_synchronize(s), 0);
 }
 
+/* Values that are watched arrive without a wait. */
 CUDA_TEST_ON(test_watch, open_cuda())
 {
     struct model m;

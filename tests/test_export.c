@@ -207,21 +207,7 @@ static bool is_the_same(const program *p, char *why, size_t size)
                                                              its[5], its[6], its[7], its[8]),
                      0);
     for (int i = 0; i < n; i++) {
-        const int64_t count = tn_numel(kept[i]);
-        double *own = calloc((size_t)count + 1, sizeof *own),
-               largest = 1e-2; /* of sums that cancel the terms are larger */
-        assert_int_equal(tn_read(kept[i], TN_F64, own, (size_t)count * sizeof *own), 0);
-        for (int64_t k = 0; k < count; k++)
-            if (fabs(own[k]) > largest) largest = fabs(own[k]);
-        for (int64_t k = 0; k < count; k++) {
-            const double v = tn_dtype_of(kept[i]) == TN_F64 ? its[i][k] : (double)((float *)its[i])[k];
-            if (!(fabs(v - own[k]) <= 2e-4 * largest) && (isnan(v) != 0) + (isnan(own[k]) != 0) != 2) {
-                print_program(p, stderr);
-                fail_msg("seed %llu, result %d, element %lld is %g, the session's %g",
-                         (unsigned long long)p->seed, i, (long long)k, v, own[k]);
-            }
-        }
-        free(own);
+        compare_exported(p, i, kept[i], its[i], 2e-4, 1e-2);
         free(its[i]);
     }
     unload(&m);

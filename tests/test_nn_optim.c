@@ -1,179 +1,20 @@
-/* test_nn_optim.c - optimizers against PyTorch's numbers, and everything else tn_optim_step promises.
- *
- *   golden     each optimizer and option over six steps (tests/golden/optim.safetensors)
- *   rules      missing gradients, two optimizers, frozen and late parameters, errors, one kernel per step
- *
- * A gradient is given by the loss sum(p * g). Read run_case first. */
+/* test_nn_optim.c - what tn_optim_step promises beside its numbers (test_optimizers.c): averages, missing
+ * gradients, several optimizers, frozen and late parameters, what is logged, errors, one kernel a step. */
 #include "tests/folder.h"
 #include "tests/golden.h"
 #include "tests/said.h"
-
-enum { STEPS = 6, PARAMS = 3 };
-static const char *const NAME[PARAMS] = {"a", "b", "c"};
-
-typedef enum method { SGD, ADAM, ADAMW, RMSPROP, ADAGRAD, LION } method;
-
-typedef struct optim_case {
-    const char *name;
-    method method;
-    tn_sgd_options sgd;
-    tn_adam_options adam;
-    tn_rmsprop_options rmsprop;
-    tn_adagrad_options adagrad;
-    bool groups, missing, schedule;
-    double clip;
-} optim_case;
-
-static const optim_case CASES[] = {
-    {.name = "sgd", .method = SGD, .sgd = {.lr = 0.1}},
-    {.name = "sgd_decay", .method = SGD, .sgd = {.lr = 0.1, .weight_decay = 0.1}},
-    {.name = "sgd_momentum", .method = SGD, .sgd = {.lr = 0.1, .momentum = 0.9}},
-    {.name = "sgd_dampening",
-     .method = SGD,
-     .sgd = {.lr = 0.1, .momentum = 0.9, .dampening = 0.3, .weight_decay = 0.05}},
-    {.name = "sgd_nesterov",
-     .method = SGD,
-     .sgd = {.lr = 0.1, .momentum = 0.8, .nesterov = true, .weight_decay = 0.05}},
-    {.name = "adam", .method = ADAM, .adam = {.lr = 0.01}},
-    {.name = "adam_decay",
-     .method = ADAM,
-     .adam = {.lr = 0.01, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1}},
-    {.name = "adamw", .method = ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1}},
-    {.name = "adamw_no_decay", .method = ADAMW, .adam = {.lr = 0.01}},
-    {.name = "adamw_groups", .method = ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1}, .groups = true},
-    {.name = "adamw_missing", .method = ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1}, .missing = true},
-    {.name = "sgd_missing",
-     .method = SGD,
-     .sgd = {.lr = 0.1, .momentum = 0.9, .dampening = 0.3},
-     .missing = true},
-    {.name = "adamw_clip", .method = ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1}, .clip = 2},
-    {.name = "adamw_clip_missing", .method = ADAMW, .adam = {.lr = 0.01}, .clip = 2, .missing = true},
-    {.name = "sgd_clip_loose", .method = SGD, .sgd = {.lr = 0.1}, .clip = 1e3},
-    {.name = "adamw_schedule", .method = ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1}, .schedule = true},
-    {.name = "adamw_accumulate", .method = ADAMW, .adam = {.lr = 0.01, .weight_decay = 0.1, .accumulate = 3}},
-    {.name = "rmsprop", .method = RMSPROP},
-    {.name = "rmsprop_momentum",
-     .method = RMSPROP,
-     .rmsprop = {.lr = 0.01, .alpha = 0.9, .momentum = 0.8, .weight_decay = 0.1}},
-    {.name = "rmsprop_centered",
-     .method = RMSPROP,
-     .rmsprop = {.eps = 1e-3, .centered = true},
-     .missing = true},
-    {.name = "rmsprop_both", .method = RMSPROP, .rmsprop = {.eps = 1e-3, .centered = true, .momentum = 0.9}},
-    {.name = "adagrad", .method = ADAGRAD},
-    {.name = "adagrad_decay",
-     .method = ADAGRAD,
-     .adagrad = {.lr = 0.1, .lr_decay = 0.2, .weight_decay = 0.1},
-     .missing = true},
-    {.name = "lion", .method = LION, .adam = {.lr = 0.01}},
-    {.name = "lion_decay",
-     .method = LION,
-     .adam = {.lr = 0.01, .beta1 = 0.8, .beta2 = 0.7, .weight_decay = 0.1},
-     .missing = true,
-     .clip = 1},
-    {.name = "sgd_accumulate",
-     .method = SGD,
-     .sgd = {.lr = 0.1, .momentum = 0.9, .accumulate = 2},
-     .missing = true,
-     .clip = 0.5},
-};
-enum { CASE_COUNT = sizeof(CASES) / sizeof(*CASES) };
-
-static tn_optim *make_optim(tn_session *s, const optim_case *c)
-{
-    tn_sgd_options sgd = c->sgd;
-    tn_adam_options adam = c->adam;
-    sgd.size = sizeof(sgd);
-    adam.size = sizeof(adam);
-    const tn_params all = tn_all_params(s);
-    const int line = __LINE__;
-    tn_optim *o = c->method == SGD       ? tn_sgd_at(s, all, &sgd, __FILE__, line)
-                  : c->method == ADAM    ? tn_adam_at(s, all, &adam, __FILE__, line)
-                  : c->method == ADAMW   ? tn_adamw_at(s, all, &adam, __FILE__, line)
-                  : c->method == RMSPROP ? tn_rmsprop_at(s, all, &c->rmsprop, __FILE__, line)
-                  : c->method == ADAGRAD ? tn_adagrad_at(s, all, &c->adagrad, __FILE__, line)
-                                         : tn_lion_at(s, all, &adam, __FILE__, line);
-    if (c->groups) assert_int_equal(tn_optim_group(o, "[ac]", .lr_factor = 0.5, .weight_decay = 0.02), 2);
-    return o;
-}
-
-/* The rule of make_golden.py. */
-static bool has_gradient(const optim_case *c, int k, int step)
-{
-    return !c->missing || (!(k == 1 && (step == 1 || step == 2)) && !(k == 2 && (step == 0 || step == 4)));
-}
-
-static tn_tensor *loss_of(tn_session *s, const golden *g, const optim_case *c, tn_tensor *const *p, int step,
-                          tn_dtype dtype)
-{
-    tn_tensor *loss = NULL;
-    for (int k = 0; k < PARAMS; k++) {
-        if (!has_gradient(c, k, step)) continue;
-        tn_tensor *all = golden_tensor(s, golden_find(g, "gradient.%s", NAME[k]), dtype);
-        tn_tensor *part = tn_sum(tn_mul(p[k], tn_select(all, 0, step)), TN_ALL, false);
-        loss = loss ? tn_add(loss, part) : part;
-    }
-    return loss;
-}
-
-static void run_case(const place *at, const golden *g, const optim_case *c, tn_dtype dtype)
-{
-    char where[128], what[64];
-    tn_tensor *p[PARAMS];
-    bool exact = at->device == TN_REF || dtype == TN_F64;
-    bool columns = c->groups || c->missing; /* factors that stand in tensors are of the parameters' dtype */
-    double tolerance = !exact ? 1e-6 : columns && dtype == TN_F32 ? 1e-8 : 1e-12;
-    tn_session *s = open_place(at, NULL, NULL);
-    snprintf(where, sizeof(where), "%s %s on %s", c->name, tn_dtype_name(dtype), at->name);
-    for (int k = 0; k < PARAMS; k++)
-        p[k] = tn_param(s, NAME[k], golden_tensor(s, golden_find(g, "init.%s", NAME[k]), dtype));
-    tn_optim *o = make_optim(s, c);
-    expect_fine(s, where);
-    int every = o->accumulate;
-    for (int step = 0; step < STEPS; step++) {
-        tn_step_begin(s);
-        tn_backward(loss_of(s, g, c, p, step, dtype));
-        if (c->schedule) tn_optim_set_lr(o, 0.01 / (1 + step));
-        tn_tensor *norm = c->clip > 0 ? tn_clip_grad_norm(o, c->clip) : NULL;
-        if (norm && (step + 1) % every == 0) {
-            double *norms = golden_values(golden_find(g, "%s.norms", c->name)), want = norms[step / every];
-            if (fabs(tn_item(norm) - want) > tolerance * want)
-                fail_msg("%s: the norm of step %d is %.17g, not %.17g", where, step, tn_item(norm), want);
-            free(norms);
-        }
-        tn_optim_step(o);
-        tn_step_end(s);
-        expect_fine(s, where);
-        for (int k = 0; k < PARAMS && (step == 0 || step == STEPS - 1); k++) {
-            snprintf(what, sizeof(what), "%s after step %d", NAME[k], step);
-            golden_close(where, what, p[k], golden_find(g, "%s.%d.%s", c->name, step, NAME[k]), tolerance);
-        }
-    }
-    assert_int_equal(tn_close(s), TN_OK);
-}
-
-TEST(against_pytorch)
-{
-    golden g;
-    golden_open(&g, "optim");
-    for (int at = 0; at < PLACE_COUNT; at++)
-        for (int c = 0; c < CASE_COUNT; c++) {
-            run_case(&PLACES[at], &g, &CASES[c], TN_F32);
-            run_case(&PLACES[at], &g, &CASES[c], TN_F64);
-        }
-    golden_close_file(&g);
-}
 
 /* Averages beside a second computation in C: parameters with gradients or none, a parameter that is not
  * averaged, the exchange there and back. */
 TEST(averages)
 {
     enum { N = 70 };
+    static const char *const name[] = {"a", "b", "c"};
     for (int at = 0; at < PLACE_COUNT; at++) {
         tn_session *s = open_place(&PLACES[at], NULL, NULL);
         tn_tensor *p[3];
         double want[3][N] = {{0}}, got[N];
-        for (int k = 0; k < 3; k++) p[k] = tn_param(s, NAME[k], tn_full(s, k + 1, TN_F32, TN_SHAPE(N)));
+        for (int k = 0; k < 3; k++) p[k] = tn_param(s, name[k], tn_full(s, k + 1, TN_F32, TN_SHAPE(N)));
         tn_optim *o = tn_sgd(s, TN_PARAMS(p[0], p[1]), .lr = 0.1);
         tn_optim *ema = tn_ema(s, TN_PARAMS(p[0], p[2]), .decay = 0.9);
         for (int step = 0; step < 4; step++) {
@@ -195,7 +36,7 @@ TEST(averages)
             tn_read(p[k], TN_F64, got, sizeof got);
             for (int i = 0; i < N; i++)
                 if (!(fabs(got[i] - want[k][i]) <= 1e-6 * fabs(want[k][i])))
-                    fail_msg("%s: %s[%d] is %.9g, not %.9g", PLACES[at].name, NAME[k], i, got[i], want[k][i]);
+                    fail_msg("%s: %s[%d] is %.9g, not %.9g", PLACES[at].name, name[k], i, got[i], want[k][i]);
         }
         assert_int_equal(tn_ema_swap(ema), TN_OK);
         tn_read(p[0], TN_F64, got, sizeof got);
@@ -277,27 +118,6 @@ TEST(no_updates_of_averages)
         assert_true(first_of(a) == -1);
         assert_int_equal(ones_step(s, o, 1, &a), TN_OK);
         assert_true(first_of(a) == -2);
-    }
-}
-
-/* Two optimizers, one with every other parameter, another with the rest and of both dtypes. */
-TEST(two_optimizers)
-{
-    ON_EACH_WAY(s) {
-        tn_tensor *a = param(s, "a", TN_F32, 100, 0), *b = param(s, "b", TN_F32, 3, 0),
-                  *c = param(s, "c", TN_F32, 64, 0), *d = param(s, "d", TN_F64, 5, 0);
-        tn_optim *o1 = tn_sgd(s, TN_PARAMS(a, c), .lr = 1), *o2 = tn_sgd(s, TN_PARAMS(d, b), .lr = 10);
-        tn_step_begin(s);
-        tn_tensor *loss = tn_add(tn_add(tn_sum(a, TN_ALL, 0), tn_sum(b, TN_ALL, 0)),
-                                 tn_add(tn_sum(c, TN_ALL, 0), tn_cast(tn_sum(d, TN_ALL, 0), TN_F32)));
-        tn_backward(loss);
-        tn_optim_step(o1);
-        expect_fine(s, Ways[way_].name);
-        assert_true(first_of(a) == -1 && first_of(b) == 0 && first_of(c) == -1 && first_of(d) == 0);
-        tn_optim_step(o2);
-        assert_true(first_of(a) == -1 && first_of(b) == -10 && first_of(c) == -1 && first_of(d) == -10);
-        tn_step_end(s);
-        expect_fine(s, Ways[way_].name);
     }
 }
 

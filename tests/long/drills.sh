@@ -72,18 +72,18 @@ check state_of_a_wider_row caught nn/optim_state.c \
 check gathered_not_restored caught nn/optim_state.c \
     's/o->gathered = gathered;/(void)gathered;/' test_nn_checkpoint
 check clipped_too_little caught nn/optim_step.c \
-    's/tn_number_f(1e-6)/tn_number_f(1e-3)/' test_nn_optim
+    's/tn_number_f(1e-6)/tn_number_f(1e-3)/' test_optimizers
 check decay_without_the_rate caught nn/optim_step.c \
-    's/FACTOR(o, r, o->lr, NN_LR_FACTOR, NN_DECAY)/FACTOR(o, r, 1, NN_LR_FACTOR, NN_DECAY)/' test_nn_optim
+    's/FACTOR(o, r, o->lr, NN_LR_FACTOR, NN_DECAY)/FACTOR(o, r, 1, NN_LR_FACTOR, NN_DECAY)/' test_optimizers
 check sum_in_place_of_mean caught nn/optim_step.c \
-    's/return k == 1 ? g : tn_nn_times(g, 1.0 \/ k);/return g;/' test_nn_optim
+    's/return k == 1 ? g : tn_nn_times(g, 1.0 \/ k);/return g;/' test_optimizers
 check counts_that_differ caught nn/optim_factor.c \
-    's/if (counts ? e->steps != first->steps :/if (counts ? false :/' test_nn_optim
+    's/if (counts ? e->steps != first->steps :/if (counts ? false :/' test_optimizers
 check adam_squares_by_the_first_beta caught nn/optimizers.c \
-    's/tn_nn_times(tn_square(g), 1 - number\[BETA2\])/tn_nn_times(tn_square(g), 1 - number[BETA1])/' test_nn_optim
+    's/tn_nn_times(tn_square(g), 1 - number\[BETA2\])/tn_nn_times(tn_square(g), 1 - number[BETA1])/' test_optimizers
 check dampened_first_step caught nn/optimizers.c \
-    's/return t > 1 ? 1 - number/return t > 0 ? 1 - number/' test_nn_optim
+    's/return t > 1 ? 1 - number/return t > 0 ? 1 - number/' test_optimizers
 check nesterov_forgotten caught nn/optimizers.c \
-    's/return number\[NESTEROV\] != 0 ? tn_add/return number[NESTEROV] < 0 ? tn_add/' test_nn_optim
+    's/return number\[NESTEROV\] != 0 ? tn_add/return number[NESTEROV] < 0 ? tn_add/' test_optimizers
 check cosine_that_ends_too_soon caught nn/schedule.c \
     's/(double)(step - warmup) \/ (double)(total - warmup)/(double)(step) \/ (double)(total)/' test_nn_layers
