@@ -150,11 +150,13 @@ static int read_header(source *src, int *axes, size_t room, int64_t *dim, size_t
         return tn_nn_why(why, TN_E_FORMAT, "%s: %d axes, 1 to %d are read", src->path, h[3], MOST_AXES);
     if (h[3] != *axes) return tn_nn_why(why, TN_E_FORMAT, "%s: %d axes, %d expected", src->path, h[3], *axes);
     if ((status = source_read(src, h + 4, 4 * (size_t)*axes, why))) return status;
+    for (int i = 0; i < *axes; i++) {
+        dim[i] = big_endian(h + 4 + 4 * i);
+        if (!dim[i]) return tn_nn_why(why, TN_E_FORMAT, "%s: axis %d is empty", src->path, i);
+    }
     *total = 1;
     for (int i = 0; i < *axes; i++) {
-        uint32_t extent = big_endian(h + 4 + 4 * i);
-        dim[i] = extent;
-        if (!extent) return tn_nn_why(why, TN_E_FORMAT, "%s: axis %d is empty", src->path, i);
+        const size_t extent = (size_t)dim[i];
         if (extent > room || *total > room / extent)
             return tn_nn_why(why, TN_E_FORMAT,
                              "%s: its header asks for more elements than a file of this size holds",

@@ -344,7 +344,7 @@ TN_DEFINE(int, optim_step, o ? o->s : NULL, (o), tn_optim *o)
         status = tn_flush(o->s); /* whether it has taken place counts */
     o->unscale = o->method->follows ? 1 : tn_nn_unscale(o->s) * tn_rank_weight(o->s);
     if (!status && !tn_nn_optim_waits(o)) status = tn_nn_optim_remember(o);
-    if (o->norm && (o->norm_step != tn_nn_stats(o->s).steps || tn_ndim(o->norm) != 0)) o->norm = NULL;
+    if (o->norm && (o->norm_step != tn_nn_stats(o->s).steps || tn_numel(o->norm) != 1)) o->norm = NULL;
     if (!status) {
         tn_no_grad_begin(o->s);
         status = look(o);
@@ -455,6 +455,10 @@ TN_DEFINE(tn_tensor *, clip_grad_norm, o ? o->s : NULL, (o, max_norm), tn_optim 
     } else if (!any)
         tn_fail(o->s, TN_E_STATE, op, "no parameter has a gradient; call tn_backward first");
     o->norm = norm;
+    if (norm && tn_in_step(o->s)) { /* a run before the update keeps what it reads, whoever reads the other */
+        o->norm = tn_reshape(norm, TN_SHAPE(1));
+        norm = tn_reshape(tn_reshape(norm, TN_SHAPE(1)), TN_SCALAR);
+    }
     o->max_norm = max_norm;
     o->norm_step = tn_nn_stats(o->s).steps;
     return norm;

@@ -317,8 +317,10 @@ TEST(what_is_assigned_is_the_gradient)
                 loss = k ? tn_add(loss, half) : half;
             }
             tn_backward(loss);
+            tn_tensor *before[2] = {tn_gradient(w[0]), tn_gradient(w[1])};
             if (how & 1) tn_flush(s);
             tn_assign(gradients, tn_mul_scalar(gradients, 0.25));
+            for (int k = 0; k < 2; k++) before[k] = tn_keep(before[k]); /* as it was */
             if (how & 2) tn_flush(s);
             for (int k = 0; k < 2; k++) kept[0][k] = tn_keep(tn_gradient(w[k]));
             tn_backward(tn_add(tn_sum(w[0], TN_ALL, false), tn_sum(w[1], TN_ALL, false)));
@@ -328,18 +330,25 @@ TEST(what_is_assigned_is_the_gradient)
             assert_string_equal(tn_error_text(s), "");
             for (int k = 0; k < 2; k++) {
                 const double g = want[k] * (whole || k ? 0.25 : 1);
-                float got[3][N];
+                const double was = want[k];
+                float got[4][N];
                 want[k] -= 0.5 * (g + 1);
-                tn_tensor *const all[3] = {kept[0][k], kept[1][k], w[k]};
-                for (int i = 0; i < 3; i++) tn_read(all[i], TN_F32, got[i], sizeof got[i]);
+                tn_tensor *const all[4] = {kept[0][k], kept[1][k], w[k], before[k]};
+                for (int i = 0; i < 4; i++) tn_read(all[i], TN_F32, got[i], sizeof got[i]);
                 assert_string_equal(tn_error_text(s), "");
                 for (int i = 0; i < N; i++)
                     assert_true(fabs(got[0][i] - g) < 1e-6 && fabs(got[1][i] - g - 1) < 1e-6 &&
-                                fabs(got[2][i] - want[k]) < 1e-6);
+                                fabs(got[2][i] - want[k]) < 1e-6 && fabs(got[3][i] - was) < 1e-6);
                 for (int i = 0; i < 2; i++) tn_free(kept[i][k]);
+                tn_free(before[k]);
             }
         }
-        assert_int_equal(tn_close(s), 0);
+        tn_step_begin(s); /* where they stand, and not where they are handed out */
+        tn_backward(tn_sum(w[0], TN_ALL, false));
+        assert_int_equal(tn_assign(tn_gradient(w[0]), w[1]), TN_E_STATE);
+        assert_non_null(strstr(tn_error_text(s), "where they stand: tn_param_slab, tn_param_range"));
+        tn_step_end(s);
+        assert_int_equal(tn_close(s), TN_E_STATE);
     }
 }
 

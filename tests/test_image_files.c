@@ -107,6 +107,7 @@ TEST(gz_reads_and_refuses)
     refuse("x.gz", g, m, TN_E_FORMAT, "corrupt");
     memcpy(longer, f, n);
     refuse("x.gz", g, gzip(g, sizeof(g), longer, n + 1), TN_E_FORMAT, "more data");
+    refuse("x", (const uint8_t *)"\0\0\10\3\0\0\0\24\0\0\0\0\0\0\0\10", 16, TN_E_FORMAT, "axis 1 is empty");
     f[8] = 0x10; /* asks for 2^28 times more rows: refused before any memory is wanted */
     refuse("x.gz", g, gzip(g, sizeof(g), f, n), TN_E_FORMAT, "more elements");
 }

@@ -421,6 +421,35 @@ TEST(old_clip_is_forgotten)
     }
 }
 
+/* Whoever else reads the norm, and whatever is written to the gradients and runs behind the clip, the update clips by
+ * what the norm was. */
+TEST(a_clip_outlives_its_gradients)
+{
+    ON_EACH_WAY(s)
+        for (int how = 0; how < 8; how++) {
+            char name[8];
+            snprintf(name, sizeof name, "a%d", how);
+            tn_tensor *a = param(s, name, TN_F32, 4, 0), *values, *gradients;
+            tn_optim *o = tn_sgd(s, ((tn_params){1, &a}), .lr = 1);
+            assert_int_equal(tn_param_range(s, TN_F32, how, 1, &values, &gradients), TN_OK);
+            tn_step_begin(s);
+            tn_tensor *loss = tn_sum(a, TN_ALL, 0);
+            tn_backward(loss);
+            tn_tensor *norm = tn_clip_grad_norm(o, 1), *kept = how & 1 ? tn_keep(norm) : tn_add(norm, norm);
+            if (how & 2)
+                tn_assign(gradients, tn_mul_scalar(gradients, 3));
+            else
+                tn_backward(tn_mul_scalar(tn_sum(a, TN_ALL, 0), 2));
+            assert_int_equal(how & 4 ? tn_flush(s) : tn_item(loss) != 0, TN_OK);
+            if (!(how & 1)) assert_true(fabs(tn_item(kept) - 4) < 1e-6);
+            assert_int_equal(tn_optim_step(o), TN_OK);
+            tn_step_end(s);
+            expect_fine(s, Ways[way_].name);
+            if (how & 1) assert_true(fabs(tn_item(kept) - 2) < 1e-6);
+            assert_true(fabs(first_of(a) + 1.5) < 1e-5);
+        }
+}
+
 /* An update outside of a step works and leaves nothing behind. */
 TEST(outside_of_steps)
 {

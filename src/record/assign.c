@@ -15,10 +15,10 @@ typedef struct asking {
 } asking;
 
 /* Returns true where v's value may be asked for again: a backward has still to read it, or the user has a
- * view of it that no operator has read. */
+ * view of it that no operator has read or, where operators run at their call, it is a gradient he has. */
 static bool still_wanted(const tn_graph *g, const tn_tensor *v)
 {
-    bool wanted = v->read == g->reads;
+    bool wanted = v->read == g->reads || (v->flags & TN_F_ASKED && !tn_deferred(g->session));
     for (const tn_tensor *k = v->views; k && !wanted; k = k->views)
         wanted = (k->flags & (TN_F_USER | TN_F_CONSUMED)) == TN_F_USER;
     return wanted;
@@ -169,7 +169,9 @@ static bool outlives(tn_scope *sc, const tn_tensor *p)
     if (!sc->ok || p->flags & TN_F_PERSISTENT) return sc->ok;
     tn_error_set(
         sc->g, TN_E_STATE,
-        "the target dies with its step; only parameters, buffers and kept tensors can be assigned to");
+        "the target dies with its step; only parameters, buffers and kept tensors can be assigned to%s",
+        p->call && p->call->backward ? ", and gradients where they stand: tn_param_slab, tn_param_range"
+                                     : "");
     return sc->ok = false;
 }
 

@@ -15,7 +15,7 @@ static void watch_growth(tn_session *s)
     if (s->growing == 3)
         tn_say(&s->options, TN_LOG_WARN,
                "device memory has grown in three steps running, now %zu bytes: tensors "
-               "made outside of steps live until tn_free",
+               "made outside of steps, and by tn_keep wherever that is, live until tn_free",
                now);
 }
 
