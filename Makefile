@@ -96,8 +96,8 @@ DEFS := -D_GNU_SOURCE -DTN_NO_MACROS -DTN_BUILD_CC='"$(CC)"' \
         $(if $(HAVE_STB),-DTN_HAVE_STB) $(if $(HAVE_CJSON),-DTN_HAVE_CJSON)
 BASE := -std=c11 $(OPT) $(WARN) $(SAN) $(CPPFLAGS) $(CFLAGS) -fPIC -pthread
 LIBCFLAGS := $(BASE) $(DEFS) -fvisibility=hidden -fno-semantic-interposition -ffp-contract=off -Iinclude
-APPCFLAGS := $(BASE) -D_GNU_SOURCE -Iinclude
-TESTCFLAGS := $(BASE) $(filter-out -DTN_NO_MACROS,$(DEFS)) -ffp-contract=off -Iinclude -I.
+APPCFLAGS := $(BASE) -D_GNU_SOURCE -Iinclude -I$(BUILD)/include
+TESTCFLAGS := $(BASE) $(filter-out -DTN_NO_MACROS,$(DEFS)) -ffp-contract=off -Iinclude -I$(BUILD)/include -I.
 LIBS := $(if $(HAVE_ZLIB),-lz) $(if $(HAVE_CJSON),-lcjson) -ldl -lm
 # Tests do little but call the library: the compiler takes a quarter of the time without optimising them.
 TESTOPT ?= -O0
@@ -123,7 +123,7 @@ FVE := $(wildcard bench/fused_vs_eager/*.c)
 ZOO := $(wildcard bench/zoo/*.c)
 BENCHES := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 TENSOR := $(wildcard tools/*.c)
-HEADERS := $(wildcard include/*.h)
+HEADERS := $(wildcard include/*.h) $(BUILD)/include/tensor_macros.h
 
 .PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long fuzz faults bench bench-peers bench-zoo calibrate \
         run-tests need-demo need-test install uninstall clean format FORCE
@@ -166,10 +166,15 @@ $(BUILD) $(BUILD)/tests $(BUILD)/bench $(BUILD)/long:
 STAMP = $(CC) $(CC_VERSION) | $(LIBCFLAGS) | $(APPCFLAGS) | $(TESTCFLAGS) $(TESTOPT) | $(LDFLAGS) $(LIBS)
 me := $(shell echo $$$$)
 when_changed = @echo '$(subst ','\'',$(1))' >$@.$(me); if cmp -s $@.$(me) $@; then rm $@.$(me); else mv $@.$(me) $@; fi
-$(BUILD)/flags: FORCE | $(BUILD)
+$(BUILD)/flags: FORCE | $(BUILD) $(BUILD)/include/tensor_macros.h
 	$(call when_changed,$(STAMP))
 $(BUILD)/sources: FORCE | $(BUILD)
 	$(call when_changed,$(SRC))
+
+# Macros that give functions their caller's line, of the headers that declare these.
+$(BUILD)/include/tensor_macros.h: tools/calls.awk $(wildcard include/*.h)
+	@mkdir -p $(@D)
+	$(Q)awk -f tools/calls.awk $(wildcard include/*.h) >$@.new && mv $@.new $@
 
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)

@@ -9,8 +9,7 @@
  *  12 State: parameters, assignment, modes         13 Call-site macros     14 What was done
  *  15 Operators of one's own
  *
- * Chapters 5 to 10 are tensor_ops.h, 13 is tensor_macros.h, 14 tensor_report.h and 15 tensor_own.h, which this header
- * includes.
+ * Chapters 5 to 10 are tensor_ops.h, 14 is tensor_report.h and 15 tensor_own.h, which this header includes.
  *
  * Conventions, stated once:
  *  - Ownership. Between tn_step_begin and tn_step_end everything an operator returns dies with the step. Creation
@@ -82,11 +81,11 @@ extern "C" {
 /* Declares an operator twice: tn_NAME(...) and tn_NAME_at(..., file, line). In C the macros of chapter 13
  * turn a call of the first into the second, so that errors and reports name the caller's line. */
 #define TN_OP(name, ...)                                                                                     \
-    TN_API tn_tensor *tn_##name(__VA_ARGS__);                                                                \
+    TN_API tn_tensor *(tn_##name)(__VA_ARGS__);                                                              \
     TN_API tn_tensor *tn_##name##_at(__VA_ARGS__, const char *file, int line)
 /* The same for other functions that can fail. */
 #define TN_FUNCTION(type, name, ...)                                                                               \
-    TN_API type tn_##name(__VA_ARGS__);                                                                      \
+    TN_API type (tn_##name)(__VA_ARGS__);                                                                    \
     TN_API type tn_##name##_at(__VA_ARGS__, const char *file, int line)
 #define TN_NEW(type, name, ...) TN_FUNCTION(type *, name, __VA_ARGS__)
 
@@ -222,8 +221,7 @@ TN_API tn_session *tn_open_with(const tn_options *options);
 TN_API int tn_close(tn_session *s);
 
 TN_FUNCTION(int, step_begin, tn_session *s);
-TN_API int tn_step_end(tn_session *s); /* runs what is pending; the step's tensors die */
-TN_API int tn_step_end_at(tn_session *s, const char *file, int line);
+TN_FUNCTION(int, step_end, tn_session *s); /* runs what is pending; the step's tensors die */
 /* Of inference: what is made between the two - results of operators, and tensors of chapter 3 - goes at tn_scope_end,
  * and what was made before stays. Each operator runs at its call, as ever outside of steps; results can be read as often
  * as one likes. No gradient is kept, as after tn_no_grad_begin; tn_backward and tn_grad are TN_E_STATE. Parameters,
@@ -234,8 +232,7 @@ TN_API int tn_step_end_at(tn_session *s, const char *file, int line);
  * across operators. */
 TN_FUNCTION(int, scope_begin, tn_session *s);
 TN_FUNCTION(int, scope_end, tn_session *s);
-TN_API int tn_flush(tn_session *s); /* runs what is pending now */
-TN_API int tn_flush_at(tn_session *s, const char *file, int line);
+TN_FUNCTION(int, flush, tn_session *s); /* runs what is pending now */
 /* Waits until the device has done all that was run: a GPU works on while the program does. For who takes the time of a
  * step; a read waits by itself. An index that was found out of range meanwhile, or a GPU that failed, is the error. */
 TN_API int tn_synchronize(tn_session *s);
@@ -314,11 +311,9 @@ TN_API const char *tn_name(const tn_tensor *x);            /* "" when it has non
 TN_FUNCTION(int, set_name, tn_tensor *x, const char *name);    /* for errors, printing and generated kernels */
 TN_API tn_session *tn_session_of(const tn_tensor *x);
 
-TN_API double tn_item(tn_tensor *x); /* the value of a one-element tensor; NaN on error. Waits. */
-TN_API double tn_item_at(tn_tensor *x, const char *file, int line);
+TN_FUNCTION(double, item, tn_tensor *x); /* the value of a one-element tensor; NaN on error. Waits. */
 /* Copies all elements, row-major, converted to `dtype`, into `out` (bytes must be exactly enough). Waits. */
-TN_API int tn_read(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes);
-TN_API int tn_read_at(tn_tensor *x, tn_dtype dtype, void *out, size_t bytes, const char *file, int line);
+TN_FUNCTION(int, read, tn_tensor *x, tn_dtype dtype, void *out, size_t bytes);
 /* The newest finished value of a one-element tensor without waiting; NaN while there is none. Where operators
  * wait, the k-th call of a step answers with the value that the k-th call of the step before asked for. */
 TN_API double tn_watch(tn_tensor *x);
@@ -327,8 +322,7 @@ TN_API double tn_watch(tn_tensor *x);
  * come out as - on a device that runs later than it is told to, the newest value that has arrived; NaN: none. */
 TN_API int tn_watches(const tn_session *s);
 TN_API double tn_watched(tn_session *s, int i);
-TN_API int tn_print(tn_tensor *x, FILE *out); /* shape, dtype, values (the middle of long axes as ...) */
-TN_API int tn_print_at(tn_tensor *x, FILE *out, const char *file, int line);
+TN_FUNCTION(int, print, tn_tensor *x, FILE *out); /* shape, dtype, values (the middle of long axes as ...) */
 
 /* ---- 5 to 10 Operators: tensor_ops.h --------------------------------------------------------------------- */
 
@@ -342,8 +336,7 @@ TN_API int tn_print_at(tn_tensor *x, FILE *out, const char *file, int line);
  * that is infinite or NaN is no error and makes gradients like it, as in PyTorch, but in checked mode (TENSOR_CHECK=1):
  * there it is TN_E_NONFINITE, which says where the first such number came from, and later gradients and updates do not
  * take place. */
-TN_API int tn_backward(tn_tensor *loss);
-TN_API int tn_backward_at(tn_tensor *loss, const char *file, int line);
+TN_FUNCTION(int, backward, tn_tensor *loss);
 /* x's gradient by now, its mean over all ranks (tn_mean_over_ranks); NULL without an error when x has none. Ask again
  * after another tn_backward: a handle from before it may show the old sum or the new one. Behind an assignment to where
  * it stands (tn_param_slab) it is what was assigned, to which another tn_backward adds. */
@@ -351,8 +344,7 @@ TN_API tn_tensor *tn_gradient(tn_tensor *x);
 /* d loss / d inputs[i] into grads[i] (NULL where loss does not depend on it, which the error of an operator that is
  * given it beside other tensors tells; one that is given nothing else has no session to tell). The results are
  * ordinary tensors and can be differentiated again. */
-TN_API int tn_grad(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads);
-TN_API int tn_grad_at(tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads, const char *file, int line);
+TN_FUNCTION(int, grad, tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads);
 /* Sets whether backward makes a gradient for x from now on: x is a parameter (false freezes it), another floating
  * tensor, or an operator's result that passes no gradient on (tn_randn, tn_detach). For a result that does pass
  * gradients on, as it is computed from tensors that require one, it is TN_E_STATE: tn_grad gives its gradient. x made
@@ -462,7 +454,27 @@ TN_API int tn_set_rng(tn_session *s, uint64_t seed, uint64_t draw);
 }
 #endif
 
+/* ---- 13 Call-site macros --------------------------------------------------------------------------------
+ *
+ *   tn_relu(x)                       -> tn_relu_at(x, __FILE__, __LINE__)
+ *   tn_conv2d(x, w, NULL, .pad = 1)  -> tn_conv2d_at(x, w, NULL, &(tn_conv2d_options){ .pad = 1 }, ...)
+ *   tn_mul_scalar(x, 2)              -> an integer 2 (an integer tensor stays one); 2.0 a floating one
+ *
+ * In C a call notes where it stands, and options are named; define TN_NO_MACROS to call the functions themselves.
+ * Without the macros (C++, or through a pointer) every function works as declared. tensor_macros.h has one for each
+ * function that TN_OP, TN_FUNCTION and TN_NEW declare in these headers, and is made of them when the library is built. */
 #if !defined(__cplusplus) && !defined(TN_NO_MACROS)
+#define TN_CALL1_(fn, opt, a, ...)             fn(a, &(const opt){__VA_ARGS__}, __FILE__, __LINE__)
+#define TN_CALL2_(fn, opt, a, b, ...)          fn(a, b, &(const opt){__VA_ARGS__}, __FILE__, __LINE__)
+#define TN_CALL3_(fn, opt, a, b, c, ...)       fn(a, b, c, &(const opt){__VA_ARGS__}, __FILE__, __LINE__)
+#define TN_CALL4_(fn, opt, a, b, c, d, ...)    fn(a, b, c, d, &(const opt){__VA_ARGS__}, __FILE__, __LINE__)
+#define TN_CALL5_(fn, opt, a, b, c, d, e, ...) fn(a, b, c, d, e, &(const opt){__VA_ARGS__}, __FILE__, __LINE__)
+#define TN_NUMBER(v)                                                                                         \
+    _Generic((v), float: tn_number_f, double: tn_number_f, long double: tn_number_f, tn_number: tn_number_as_is, \
+             default: tn_number_i)(v)
+#define tn_open(...)   tn_open_with(&(tn_options){.size = sizeof(tn_options), __VA_ARGS__})
+#define tn_param(...)  tn_param_new_at(__VA_ARGS__, __FILE__, __LINE__) /* tn_param_at is another function */
+#define tn_buffer(...) tn_buffer_new_at(__VA_ARGS__, __FILE__, __LINE__)
 #include "tensor_macros.h"
 #endif
 

@@ -219,19 +219,6 @@ typedef tn_tensor *tn_measure_fn(tn_session *s, const tn_batch *b, void *user);
 TN_FUNCTION(double, evaluate_mean, tn_session *s, tn_dataset *d, tn_measure_fn *f, void *user);
 
 #if !defined(__cplusplus) && !defined(TN_NO_MACROS)
-#define tn_next(...) tn_next_at(__VA_ARGS__, __FILE__, __LINE__)
-#define tn_evaluate(...) tn_evaluate_at(__VA_ARGS__, __FILE__, __LINE__)
-#define tn_evaluate_mean(...) tn_evaluate_mean_at(__VA_ARGS__, __FILE__, __LINE__)
-#define tn_evaluate_loss(...) tn_evaluate_loss_at(__VA_ARGS__, __FILE__, __LINE__)
-#define tn_dataset_arrays(...) tn_dataset_arrays_at(__VA_ARGS__, __FILE__, __LINE__)
-#define tn_dataset_fn(...) tn_dataset_fn_at(__VA_ARGS__, __FILE__, __LINE__)
-#define tn_dataset_tokens(...) TN_WITH2_(dataset_tokens_with, tn_tokens_options, __VA_ARGS__)
-#define tn_dataset_images(...) TN_WITH2_(dataset_images_with, tn_images_options, __VA_ARGS__)
-#define tn_dataset_cifar10(...) TN_WITH3_(dataset_cifar10_with, tn_cifar10_options, __VA_ARGS__)
-#define tn_dataset_from(...) tn_dataset_from_at(__VA_ARGS__, __FILE__, __LINE__)
-#define tn_dataset_idx(...) TN_WITH3_(dataset_idx_with, tn_idx_options, __VA_ARGS__)
-#define tn_dataset_text(...) TN_WITH3_(dataset_text_with, tn_text_options, __VA_ARGS__)
-#define tn_loader_open(...) TN_WITH1_(loader_open_with, tn_loader_options, __VA_ARGS__)
 #define tn_progress(...) TN_VALUES_(__VA_ARGS__, .size = sizeof(tn_progress_values))
 #define TN_VALUES_(l, ...) tn_progress_with(l, &(const tn_progress_values){__VA_ARGS__})
 #endif

@@ -133,10 +133,6 @@ TN_API int tn_export_saved_number(tn_session *s, int64_t number, bool counts);
  * text "export: who: why". Outside of an export it does nothing. */
 TN_API void tn_export_refuse(tn_session *s, const char *who, const char *why);
 
-#if !defined(__cplusplus) && !defined(TN_NO_MACROS)
-#define tn_export_begin(...) TN_WITH2_(export_begin_with, tn_export_options, __VA_ARGS__)
-#endif
-
 #ifdef __cplusplus
 }
 #endif

@@ -81,8 +81,7 @@ TN_FUNCTION(int, trace, tn_session *s, const char *path);
  * before anything of it runs, and the error names the two calls and the reason. Inside a step; the step may have
  * several such parts, not within each other. Looked at in fused mode only, and not where kernels cannot be compiled.
  * One that is still open when the step ends is TN_E_STATE, too, in every mode. */
-TN_API int tn_require_fused(tn_session *s);
-TN_API int tn_require_fused_at(tn_session *s, const char *file, int line);
+TN_FUNCTION(int, require_fused, tn_session *s);
 TN_FUNCTION(int, require_end, tn_session *s);
 
 /* ---- the target profile ---- */

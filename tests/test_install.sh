@@ -11,7 +11,7 @@ check install "$MAKE" install DESTDIR="$root" PREFIX=$prefix
 
 files() {
     (cd "$at" && find . ! -type d | sort) >"$tmp/have"
-    for f in include/*.h; do echo "./$f"; done >"$tmp/want"
+    for f in include/*.h include/tensor_macros.h; do echo "./$f"; done >"$tmp/want"
     for f in a so so.0 "so.$version"; do echo "./lib/libtensor.$f"; done >>"$tmp/want"
     [ ! -e "$BUILD/libtensor_mpi.so" ] || echo ./lib/libtensor_mpi.so >>"$tmp/want"
     for f in lib/pkgconfig/libtensor.pc lib/cmake/libtensor/libtensorConfig.cmake lib/cmake/libtensor/libtensorConfigVersion.cmake \
@@ -43,7 +43,7 @@ fi
 # Every function the headers declare. The attribute of TN_API marks them once the preprocessor is through.
 for f in include/*.h; do echo "#include <$(basename "$f")>"; done >"$tmp/all.c"
 "$CC" -std=c11 -DTN_NO_MACROS -I "$at/include" -E -P "$tmp/all.c" | tr '\n' ' ' | tr ';' '\n' |
-    sed -n 's/.*visibility("default")))[^(]*\(tn_[a-z0-9_]*\) *(.*/\1/p' | sort -u >"$tmp/declared"
+    sed -n 's/.*visibility("default")))[^(]*(*\(tn_[a-z0-9_]*\))* *(.*/\1/p' | sort -u >"$tmp/declared"
 
 exported() {
     [ "$(wc -l <"$tmp/declared")" -gt 200 ] || return

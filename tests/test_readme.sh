@@ -152,7 +152,7 @@ check files paths
 
 names() { # in `backquotes`: whatever looks like a name of the library
     grep -o '`[a-zA-Z_0-9]*(\{0,1\})\{0,1\}`' "$tmp/docs" | tr -d '`()' | grep -E '^(tn|fu|nn|TN|FU|NN)_' | grep -v NAME | sort -u >"$tmp/names"
-    find include src autograd fuser nn \( -name '*.[ch]' -o -name '*.def' -o -name '*.cu' \) -exec \
+    find include "$BUILD/include" src autograd fuser nn \( -name '*.[ch]' -o -name '*.def' -o -name '*.cu' \) -exec \
         grep -o -h -w -E '(tn|fu|nn|TN|FU|NN)_[a-zA-Z_0-9]*' {} + | sort -u >"$tmp/there"
     # what a row of a table, or a macro that declares, makes of the name in it
     find include src nn \( -name '*.[ch]' -o -name '*.def' \) -exec grep -o -h -E '\([a-z_0-9]+[,)]|, [a-z_0-9]+,' {} + |
@@ -183,13 +183,13 @@ check the_plan_is_the_committed_one plan
 # Then the test of all operators knows the new ones, the new rule is followed, and the program of docs/pipeline.md trains
 # with the new optimizer.
 additions() {
-    mkdir "$tmp/tree" && cp -r Makefile include src autograd fuser nn bench tests data "$tmp/tree" && cd "$tmp/tree" || return
+    mkdir "$tmp/tree" && cp -r Makefile include src autograd fuser nn bench tests tools data "$tmp/tree" && cd "$tmp/tree" || return
     for info in "$tmp"/block/*.info; do
         file=$(sed 's/^c //' "$info") block=${info%.info}
         case $(cat "$info") in
         'c src/'* | 'c include/'* | 'c tests/'* | 'c fuser/'*)
-            line=$(grep -n -E '^(TN_UNARY\(neg,|TN_OP\(neg,|#define tn_neg\(|TN_SCAN\(cumsum,|OP\("cumsum/last"| *if \(from .*TN_OP_neg\)|TN_NEW\(tn_optim, adamw,|#define tn_adamw\()' "$file" |
-                grep -F "$(sed 's/[^a-zA-Z# _].*//; s/ tn_.*/ tn_/; q' "$block")" | head -n 1 | cut -d: -f1)
+            line=$(grep -n -E '^(TN_UNARY\(neg,|TN_OP\(neg,|TN_SCAN\(cumsum,|OP\("cumsum/last"| *if \(from .*TN_OP_neg\)|TN_NEW\(tn_optim, adamw,)' "$file" |
+                grep -F "$(sed 's/[^a-zA-Z_ ].*//; s/ tn_.*/ tn_/; q' "$block")" | head -n 1 | cut -d: -f1)
             sed -i "${line}r $block" "$file" || return
             ;;
         'c nn/'*) cat "$block" >>"$file" ;;
@@ -215,12 +215,12 @@ int main(void)
 }
 EOF
     # shellcheck disable=SC2086
-    $CC -Iinclude rule.c -o rule b/internal.a -pthread $there -ldl -lm && HOME=$home ./rule >"$tmp/rule" && cat "$tmp/rule" || return
+    $CC -Iinclude -Ib/include rule.c -o rule b/internal.a -pthread $there -ldl -lm && HOME=$home ./rule >"$tmp/rule" && cat "$tmp/rule" || return
     grep -q 'simplified: 1 folded' "$tmp/rule" || return
     [ -n "$reads" ] || return 0
     sed 's/tn_adamw(/tn_signum(/' "$work/mlp.c" >signum.c
     # shellcheck disable=SC2086
-    $CC -Iinclude signum.c -o signum b/internal.a -pthread $there -ldl -lm && HOME=$home ./signum >"$tmp/signum" || return
+    $CC -Iinclude -Ib/include signum.c -o signum b/internal.a -pthread $there -ldl -lm && HOME=$home ./signum >"$tmp/signum" || return
     grep -q 'signum_elements  *signum$' "$tmp/signum"
 }
 # What is tested here is text, not memory: once is enough.
