@@ -274,7 +274,7 @@ $(CUSIM_AT)/flags: FORCE
 CUSIM := $(wildcard tests/cusim/*.c)
 $(CUSIM:tests/cusim/%.c=$(CUSIM_AT)/%.o): $(CUSIM_AT)/%.o: tests/cusim/%.c $(CUSIM_AT)/flags
 	$(call say,CC,$<)
-	$(Q)$(CC) -std=c11 -O3 $(NATIVE) -g $(WARN) -D_GNU_SOURCE -fPIC -pthread -fvisibility=hidden -fno-strict-aliasing -I. -DCUSIM_INCLUDE='"$(CURDIR)/tests/cusim/include"' -MMD -MP -c $< -o $@
+	$(Q)$(CC) -std=c11 -O3 $(NATIVE) -g $(WARN) -D_GNU_SOURCE -DTN_NO_MACROS -fPIC -pthread -fvisibility=hidden -fno-strict-aliasing -I. -DCUSIM_INCLUDE='"$(CURDIR)/tests/cusim/include"' -MMD -MP -c $< -o $@
 $(CUSIM_AT)/nvrtc.o: tests/cusim/shim.h
 $(CUSIM_AT)/libcusim.so: $(CUSIM:tests/cusim/%.c=$(CUSIM_AT)/%.o) Makefile
 	$(call say,LINK,$@)

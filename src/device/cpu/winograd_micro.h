@@ -125,21 +125,27 @@ INLINE void NAME(gather_filter)(const int m, const V *u, V *g)
 
 /* ---- along both: columns, then rows ---- */
 
+/* `transform`, of `from` numbers `to`, of each column of from * from numbers, x[i] of column j, and then of each row
+ * of what that gives: y[j] of row i, to * to numbers in all. */
+#define BOTH_WAYS(transform, from, to, x_is, put_y)                                                          \
+    V t[6][6], x[6], y[6];                                                                                   \
+    UNROLL(int j = 0; j < (from); j++) {                                                                     \
+        UNROLL(int i = 0; i < (from); i++) x[i] = x_is;                                                      \
+        NAME(transform)(m, x, y);                                                                            \
+        UNROLL(int i = 0; i < (to); i++) t[i][j] = y[i];                                                     \
+    }                                                                                                        \
+    UNROLL(int i = 0; i < (to); i++) {                                                                       \
+        NAME(transform)(m, t[i], y);                                                                         \
+        UNROLL(int j = 0; j < (to); j++) put_y;                                                              \
+    }
+
 INLINE void NAME(input)(const int m, const tn_dtype d, const void *const *pixel, int64_t n, float *v,
                         const int64_t *at)
 {
     const int span = m + 2;
     for (int64_t c = 0; c < n; c += VL) {
-        V t[6][6], x[6], u[6];
-        UNROLL(int j = 0; j < span; j++) {
-            UNROLL(int i = 0; i < span; i++) x[i] = NAME(get)(d, pixel[span * i + j], c);
-            NAME(spread_input)(m, x, u);
-            UNROLL(int i = 0; i < span; i++) t[i][j] = u[i];
-        }
-        UNROLL(int i = 0; i < span; i++) {
-            NAME(spread_input)(m, t[i], u);
-            UNROLL(int j = 0; j < span; j++) AT(v + at[span * i + j] + c) = u[j];
-        }
+        BOTH_WAYS(spread_input, span, span, NAME(get)(d, pixel[span * i + j], c),
+                  AT(v + at[span * i + j] + c) = y[j])
     }
 }
 
@@ -148,16 +154,8 @@ INLINE void NAME(gradient)(const int m, const tn_dtype d, const void *const *pix
 {
     const int span = m + 2;
     for (int64_t c = 0; c < n; c += VL) {
-        V t[6][4], y[4], u[6];
-        UNROLL(int j = 0; j < m; j++) {
-            UNROLL(int i = 0; i < m; i++) y[i] = NAME(get)(d, pixel[m * i + j], c);
-            NAME(spread_result)(m, y, u);
-            UNROLL(int i = 0; i < span; i++) t[i][j] = u[i];
-        }
-        UNROLL(int i = 0; i < span; i++) {
-            NAME(spread_result)(m, t[i], u);
-            UNROLL(int j = 0; j < span; j++) AT(z + (span * i + j) * step + c) = u[j];
-        }
+        BOTH_WAYS(spread_result, m, span, NAME(get)(d, pixel[m * i + j], c),
+                  AT(z + (span * i + j) * step + c) = y[j])
     }
 }
 
@@ -166,20 +164,9 @@ INLINE void NAME(output)(const int m, const tn_dtype d, const float *p, int64_t 
 {
     const int span = m + 2;
     for (int64_t c = 0; c < n; c += VL) {
-        V t[4][6], u[6], y[4];
-        UNROLL(int j = 0; j < span; j++) {
-            UNROLL(int i = 0; i < span; i++) u[i] = CONST_AT(p + (span * i + j) * step + c);
-            NAME(gather_result)(m, u, y);
-            UNROLL(int i = 0; i < m; i++) t[i][j] = y[i];
-        }
         const V b = bias ? NAME(get)(d, bias, c) : SPLAT(0);
-        UNROLL(int i = 0; i < m; i++) {
-            NAME(gather_result)(m, t[i], y);
-            UNROLL(int j = 0; j < m; j++) {
-                const V sum = y[j] + b;
-                NAME(put)(d, pixel[m * i + j], c, relu ? RELU(sum) : sum);
-            }
-        }
+        BOTH_WAYS(gather_result, span, m, CONST_AT(p + (span * i + j) * step + c),
+                  NAME(put)(d, pixel[m * i + j], c, relu ? RELU(y[j] + b) : (V)(y[j] + b)))
     }
 }
 
@@ -188,16 +175,8 @@ INLINE void NAME(filter)(const int m, const tn_dtype d, const void *const *tap, 
 {
     const int span = m + 2;
     for (int64_t c = 0; c < n; c += VL) {
-        V t[6][3], g[3], w[6];
-        UNROLL(int j = 0; j < 3; j++) {
-            UNROLL(int i = 0; i < 3; i++) g[i] = NAME(get)(d, tap[3 * i + j], c);
-            NAME(spread_filter)(m, g, w);
-            UNROLL(int i = 0; i < span; i++) t[i][j] = w[i];
-        }
-        UNROLL(int i = 0; i < span; i++) {
-            NAME(spread_filter)(m, t[i], w);
-            UNROLL(int j = 0; j < span; j++) AT(u + (span * i + j) * step + c) = w[j];
-        }
+        BOTH_WAYS(spread_filter, 3, span, NAME(get)(d, tap[3 * i + j], c),
+                  AT(u + (span * i + j) * step + c) = y[j])
     }
 }
 
@@ -206,16 +185,8 @@ INLINE void NAME(filter_gradient)(const int m, const tn_dtype d, const float *p,
 {
     const int span = m + 2;
     for (int64_t c = 0; c < n; c += VL) {
-        V t[3][6], u[6], g[3];
-        UNROLL(int j = 0; j < span; j++) {
-            UNROLL(int i = 0; i < span; i++) u[i] = CONST_AT(p + (span * i + j) * step + c);
-            NAME(gather_filter)(m, u, g);
-            UNROLL(int i = 0; i < 3; i++) t[i][j] = g[i];
-        }
-        UNROLL(int i = 0; i < 3; i++) {
-            NAME(gather_filter)(m, t[i], g);
-            UNROLL(int j = 0; j < 3; j++) NAME(put)(d, tap[3 * i + j], c, g[j]);
-        }
+        BOTH_WAYS(gather_filter, span, 3, CONST_AT(p + (span * i + j) * step + c),
+                  NAME(put)(d, tap[3 * i + j], c, y[j]))
     }
 }
 
@@ -265,6 +236,7 @@ static const tn_winograd_kernel NAME(kernels)[] = {KERNEL(2, f32, TN_F32),   KER
                                                    KERNEL(2, f16, TN_F16),   KERNEL(4, f16, TN_F16),
                                                    KERNEL(2, bf16, TN_BF16), KERNEL(4, bf16, TN_BF16)};
 
+#undef BOTH_WAYS
 #undef TRANSFORMS
 #undef KERNEL
 #undef INLINE
