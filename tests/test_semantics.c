@@ -34,6 +34,33 @@ TEST(a_view_made_outside_a_step_of_a_persistent_tensor_dies_with_the_next_one)
     }
 }
 
+/* Lines that are assigned are read, and so are their numbers, before any is written. */
+TEST(lines_of_a_tensor_are_exchanged_within_it)
+{
+    enum { N = 37 };
+    ON_EACH_WAY(s)
+        for (int turned = 0; turned < 2; turned++) {
+            float v[N][N], got[N][N];
+            int32_t line[N];
+            for (int i = 0; i < N; i++) line[i] = (i * 5 + 3) % N;
+            for (int i = 0; i < N; i++)
+                for (int k = 0; k < N; k++) v[i][k] = (float)(i * N + k);
+            tn_tensor *x = tn_from(s, v, TN_F32, TN_SHAPE(N, N)), *to = tn_from(s, line, TN_I32, TN_SHAPE(N));
+            tn_tensor *all = tn_from(s, line, TN_I32, TN_SHAPE(N));
+            tn_step_begin(s);
+            assert_int_equal(tn_assign_rows(x, 0, to, turned ? tn_transpose(x, 0, 1) : x), 0);
+            assert_int_equal(tn_assign_rows(to, 0, to, tn_mul_scalar(all, 2)), 0);
+            assert_int_equal(tn_step_end(s), 0);
+            assert_int_equal(tn_read(x, TN_F32, got, sizeof got), 0);
+            for (int i = 0; i < N; i++)
+                for (int k = 0; k < N; k++) assert_true(got[line[i]][k] == (turned ? v[k][i] : v[i][k]));
+            int32_t moved[N];
+            assert_int_equal(tn_read(to, TN_I32, moved, sizeof moved), 0);
+            for (int i = 0; i < N; i++) assert_int_equal(moved[line[i]], 2 * line[i]);
+            tn_free(x), tn_free(to), tn_free(all);
+        }
+}
+
 /* After a backward the old value is given up; asking for it again once it is overwritten is an error that
  * names the tensor. Where nothing has run yet, it can still be had. */
 TEST(a_lost_version_is_an_error_and_never_a_wrong_number)

@@ -35,8 +35,14 @@ int fu_raw_find(fu_ctx *c, const tn_tensor *t, fu_stored *out)
         return fu_place(c, t, &out->slot, &out->offset)
                    ? 0
                    : fu_fail(c, TN_E_INTERNAL, "an operand has no memory");
+    return fu_raw_copy(c, t, out);
+}
+
+int fu_raw_copy(fu_ctx *c, const tn_tensor *t, fu_stored *out)
+{
+    t = fu_value_of(c, t);
+    *out = (fu_stored){.dense = *t};
     if ((out->slot = fu_emit_dense(c, t)) < 0) return out->slot;
-    out->dense = *t;
     out->t = &out->dense;
     tn_dense_strides(t->ndim, t->shape, out->dense.stride);
     return 0;

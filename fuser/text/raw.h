@@ -25,6 +25,7 @@ typedef struct fu_stored {
     int64_t offset;
 } fu_stored;
 int fu_raw_find(fu_ctx *c, const tn_tensor *t, fu_stored *out);
+int fu_raw_copy(fu_ctx *c, const tn_tensor *t, fu_stored *out); /* what it is by now, in scratch */
 int fu_dense_operand(fu_ctx *c, const tn_tensor *t, int *slot, int64_t *offset);
 
 int fu_raw_open(fu_raw *k, fu_ctx *c, const fu_group *g, const char *what, int64_t width);

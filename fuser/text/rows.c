@@ -1,10 +1,17 @@
 /* rows.c - an assignment of some lines of its target: an item takes its part of all lines, one after the
- * other, so that of a line that is named twice the last one stays. Start with fu_emit_rows. */
+ * other, so that of a line that is named twice the last one stays. What lies in memory that the target does is
+ * copied first. Start with fu_emit_rows. */
 #include "raw.h"
 
 #include <stdio.h>
 
 enum { TILE = 256 };
+
+static int find(fu_ctx *c, const tn_tensor *t, int i, fu_stored *out)
+{
+    return fu_reads(c, t->in[i], t) == FU_UNSEEN ? fu_raw_find(c, t->in[i], out)
+                                                 : fu_raw_copy(c, t->in[i], out);
+}
 
 int fu_emit_rows(fu_ctx *c, const fu_group *g)
 {
@@ -13,9 +20,9 @@ int fu_emit_rows(fu_ctx *c, const fu_group *g)
     const int axis = t->attr->axis;
     const tn_dtype d = t->dtype;
     fu_stored index, src;
-    int r = fu_raw_find(c, t->in[1], &index), target;
+    int r = find(c, t, 1, &index), target;
     int64_t offset;
-    if (!r) r = fu_raw_find(c, t->in[2], &src);
+    if (!r) r = find(c, t, 2, &src);
     if (!r && !fu_place(c, t->in[0], &target, &offset))
         r = fu_fail(c, TN_E_INTERNAL, "the target has no memory");
     fu_raw k;

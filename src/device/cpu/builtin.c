@@ -196,7 +196,7 @@ static int assign_rows(struct temps *t, tn_tensor *node, tn_errbuf *err)
         (size_t)tn_extent(target->shape, axis + 1, target->ndim) * tn_dtype_size(target->dtype);
     const int64_t outer = tn_extent(target->shape, 0, axis);
     if (!tn_node_numel(source)) return TN_OK;
-    const char *index = dense(t, node->in[1], false), *from = dense(t, node->in[2], true);
+    const char *index = dense(t, node->in[1], true), *from = dense(t, node->in[2], true);
     char *to = tn_node_data(target);
     if (!to) return fail(err, TN_E_STATE, "the target has no memory", node);
     if (!index || !from) return no_memory(err, node);

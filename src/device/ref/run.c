@@ -56,7 +56,7 @@ int tn_ref_compute(const tn_ref_args *a)
 }
 
 /* The source was loaded before anything is written, but a dense one is still its own memory, which may
- * overlap the target: it is copied once more. */
+ * overlap the target: it is copied once more, and so are indices. */
 static int assign(tn_tensor *node, const double *const *in, tn_errbuf *err)
 {
     tn_tensor *target = node->in[0], *source = node->in[node->n_in - 1];
@@ -70,9 +70,11 @@ static int assign(tn_tensor *node, const double *const *in, tn_errbuf *err)
         if (line[k] < 0 || line[k] >= target->shape[axis])
             return tn_err(err, TN_E_INDEX, "index %lld is out of range for extent %lld", (long long)line[k],
                           (long long)target->shape[axis]);
-    double *copy = tn_malloc((size_t)n * sizeof(double));
+    const size_t lines = rows ? (size_t)source->shape[axis] : 0;
+    double *copy = tn_malloc(((size_t)n + lines) * sizeof(double));
     if (!copy) return tn_err(err, TN_E_NOMEM, "assign: no memory for %lld elements", (long long)n);
     if (n > 0) memcpy(copy, in[node->n_in - 1], (size_t)n * sizeof(double));
+    if (lines) line = memcpy(copy + n, line, lines * sizeof *line);
     for (int64_t k = 0; k < n; k++) {
         int64_t at = 0;
         for (int i = 0; i < target->ndim; i++)
