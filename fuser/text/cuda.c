@@ -114,13 +114,10 @@ static void write_function(fu_em *e, const fu_group *g, fu_prog *p, int n_in, co
        few, whatever there is. */
     int work = 0;
     for (int i = 0; i < p->n_value; i++) work += fu_op_cost(&p->value[i]);
-    tn_put(&e->head,
-           "extern \"C\" __global__ void __launch_bounds__(%d, %d) %s%s(const tn_cuda_args a)\n{\n%s%s}\n",
-           p->threads, p->threads < 512 && work <= 40 && !fu_lean(p) ? 512 / p->threads : 1, e->s->name,
-           p->second ? TN_FINISH : "", fu_cuda_guard(e->c, g->n, g->member, e->helpers & FU_HELP_FAULT),
-           e->t.p ? e->t.p : "");
-    if (!e->head.failed) e->head.failed = e->t.failed;
-    tn_growing_free(&e->t);
+    fu_put_function(
+        e, "extern \"C\" __global__ void __launch_bounds__(%d, %d) %s%s(const tn_cuda_args a)\n{\n%s",
+        p->threads, p->threads < 512 && work <= 40 && !fu_lean(p) ? 512 / p->threads : 1, e->s->name,
+        p->second ? TN_FINISH : "", fu_cuda_guard(e->c, g->n, g->member, e->helpers & FU_HELP_FAULT));
 }
 
 void fu_cuda_kernel(fu_em *e, const fu_group *g, fu_prog *p, fu_prog *second, int n_in, const int *scratch)

@@ -30,26 +30,7 @@
 
 #include <stdio.h>
 
-static bool is_load(const fu_em *e, int i) { return e->hot[i] && e->p->value[i].kind == FU_LOAD; }
-
-static bool stores(const fu_prog *p, int slot)
-{
-    for (int i = 0; i < p->n_store; i++)
-        if (p->store[i].slot == slot) return true;
-    return false;
-}
-
-/* Operands of the program: of memory that `first` writes, or of other memory. */
-static void take_inputs(fu_em *e, const fu_prog *first, bool written)
-{
-    for (int i = 0; i < e->p->n_value; i++) {
-        fu_value *v = &e->p->value[i];
-        if (is_load(e, i) && stores(first, v->slot) == written)
-            v->buf = fu_pointer(e, v->slot, v->offset, v->dtype, *v->hint ? v->hint : "in");
-    }
-}
-
-/* One of the convolution's operands: the next buffer, whatever others there are. A view that does not begin
+/* One of the convolution's operands. A view that does not begin
  * at a multiple of `align` bytes is copied. */
 static int take_operand(fu_em *e, const tn_tensor *t, int align, const char *name)
 {
@@ -61,11 +42,7 @@ static int take_operand(fu_em *e, const tn_tensor *t, int align, const char *nam
         slot = fu_emit_dense(e->c, fu_value_of(e->c, t));
         if (slot < 0) return slot;
     }
-    int i = e->n_pointer++;
-    e->pointer_offset[i] = offset;
-    e->pointer_slot[i] = slot;
-    e->pointer_dtype[i] = t->dtype;
-    fu_unique(e, name, e->pointer[i], sizeof e->pointer[i]);
+    fu_pointer_more(e, slot, offset, t->dtype, name);
     return 0;
 }
 
@@ -73,23 +50,12 @@ static int take_operand(fu_em *e, const tn_tensor *t, int align, const char *nam
 static int take_weight(fu_em *e, const tn_tensor *t, int node, int align)
 {
     if (e->c->node[node].kind == TN_KIND_CONV) return take_operand(e, t->in[1], align, "weight");
-    int slot, i = e->n_pointer++;
-    if (!fu_place(e->c, fu_value_of(e->c, t->in[1]), &slot, &e->pointer_offset[i]))
+    int slot;
+    int64_t offset;
+    if (!fu_place(e->c, fu_value_of(e->c, t->in[1]), &slot, &offset))
         return fu_fail(e->c, TN_E_INTERNAL, "an operand has no memory");
-    e->pointer_slot[i] = slot;
-    e->pointer_dtype[i] = t->dtype;
-    fu_unique(e, "weight", e->pointer[i], sizeof e->pointer[i]);
+    fu_pointer_more(e, slot, offset, t->dtype, "weight");
     return 0;
-}
-
-static bool reads_or_writes(const fu_em *e, int pointer)
-{
-    const fu_prog *p = e->p;
-    for (int i = 0; i < p->n_value; i++)
-        if (is_load(e, i) && p->value[i].buf == pointer) return true;
-    for (int i = 0; i < p->n_store; i++)
-        if (p->store[i].buf == pointer) return true;
-    return false;
 }
 
 /* The statements of the function for program e->p. `leave`: a value that v takes for the statistics, or -1.
@@ -102,13 +68,9 @@ static void write_body(fu_em *e, int n_in, int leave)
     e->helpers = 0;
     e->t.indent = 1;
     e->depth = 1;
-    e->ready = e->phase = 0;
-    e->n_name = e->n_pointer;
+    e->phase = 0;
+    fu_put_operands(e, n_in, NULL);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) fu_unique(e, own[i], name, sizeof name);
-    for (int i = 0; i < e->n_pointer; i++) {
-        if (reads_or_writes(e, i))
-            fu_put_pointer(&e->t, e->lang, (tn_dtype)e->pointer_dtype[i], e->pointer[i], i, i < n_in);
-    }
     fu_line(&e->t, "const int64_t v0 = column;");
     fu_cuda_decode(e, fu_all_atoms(p) & ~fu_bit(fu_vec(p)), "row", 1);
     fu_scope_open(e, "{");
@@ -122,10 +84,7 @@ static void write_body(fu_em *e, int n_in, int leave)
 static void put_function(fu_em *e, const fu_group *g, int n, const int *member, const char *head)
 {
     if (g) fu_describe(e, g);
-    tn_put(&e->head, "TN_FN void %s\n{\n%s%s}\n", head, fu_cuda_guard(e->c, n, member, false),
-           e->t.p ? e->t.p : "");
-    if (!e->head.failed) e->head.failed = e->t.failed;
-    tn_growing_free(&e->t);
+    fu_put_function(e, "TN_FN void %s\n{\n%s", head, fu_cuda_guard(e->c, n, member, false));
 }
 
 /* Writes the function that computes the image's elements: its program has one store, whose value is left in
@@ -163,15 +122,13 @@ static int emit(fu_em *e, const fu_group *g, int conv, const fu_tile_parts *part
     tn_step *s = e->s;
     for (int i = 0; i < tile->n_dim; i++) fu_dim(e, tile->dim[i]);
 
-    fu_turn_to(e, p);
-    take_inputs(e, p, false);
-    if (last) {
-        fu_turn_to(e, last);
-        take_inputs(e, p, false);
-    }
-    if (parts->n_before) {
-        fu_turn_to(e, c->prog3);
-        take_inputs(e, p, false);
+    int written[FU_MAX_STORES];
+    for (int i = 0; i < p->n_store; i++) written[i] = p->store[i].slot;
+    fu_prog *const program[] = {p, last, parts->n_before ? c->prog3 : NULL};
+    for (int i = 0; i < 3; i++) {
+        if (!program[i]) continue;
+        fu_turn_to(e, program[i]);
+        fu_take_inputs(e, p->n_store, written, false);
     }
     int n_in = e->n_pointer, partials = n_in;
     if (tile->scratch) {
@@ -183,14 +140,10 @@ static int emit(fu_em *e, const fu_group *g, int conv, const fu_tile_parts *part
     fu_take_outputs(e);
     if (last) {
         fu_turn_to(e, last);
-        take_inputs(e, p, true);
+        fu_take_inputs(e, p->n_store, written, true);
         fu_take_outputs(e);
     }
-    for (int i = 0; i < e->n_pointer; i++) {
-        const int at = fu_step_buf(c, s, e->pointer_slot[i], e->pointer_offset[i]);
-        if (at < 0) return at;
-    }
-    s->n_out = e->n_pointer - n_in;
+    if ((status = fu_take_buffers(e, n_in))) return status;
     s->grid = tile->grid;
     s->tile = tile;
     s->conv = d;
@@ -239,9 +192,6 @@ int fu_emit_tile(fu_ctx *c, const fu_group *g)
     if (!status && parts.n_sum) status = fu_verify_program(c, c->prog2);
     if (!status && parts.n_before) status = fu_verify_program(c, c->prog3);
     if (status) return status;
-    fu_em *e = tn_arena_alloc(&c->arena, sizeof *e);
-    if (!e) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
-    e->c = c;
-    e->lang = fu_language(c->target);
-    return emit(e, g, conv, &parts);
+    fu_em *e = fu_em_new(c);
+    return e ? emit(e, g, conv, &parts) : TN_E_NOMEM;
 }

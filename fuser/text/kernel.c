@@ -185,11 +185,7 @@ static void begin_function(fu_em *e)
 static void end_function(fu_em *e, const char *tail)
 {
     if (e->helpers & FU_HELP_FAULT) tn_put(&e->head, "%s", FU_INDEX_FAULT);
-    tn_put(&e->head, "void %s%s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", e->s->name, tail,
-           e->t.p ? e->t.p : "");
-    const int failed = e->t.failed;
-    tn_growing_free(&e->t);
-    if (!e->head.failed) e->head.failed = failed;
+    fu_put_function(e, "void %s%s(const tn_args *a, int64_t begin, int64_t end)\n{\n", e->s->name, tail);
 }
 
 /* Two programs finish: the items of the second follow those of the first. */
@@ -275,20 +271,18 @@ int fu_note_over(fu_em *e, fu_prog *const *last)
 /* The kernel of p, and of its finish, up to two programs; partial results lie in scratch slot[v]. */
 static int emit_kernel(fu_ctx *c, const fu_group *g, fu_prog *p, fu_prog *const *last, const int *slot)
 {
-    fu_em *e = tn_arena_alloc(&c->arena, sizeof *e);
-    if (!e) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
-    e->c = c;
-    e->lang = fu_language(c->target);
+    fu_em *e = fu_em_new(c);
+    if (!e) return TN_E_NOMEM;
     char name[64];
     int scratch[FU_MAX_VALUES];
     fu_kernel_name(c, g, p, name, sizeof name - 16);
     e->s = fu_step_new(c, TN_STEP_KERNEL, name);
     if (!e->s) return TN_E_NOMEM;
     fu_turn_to(e, p);
-    fu_take_inputs(e, NULL, NULL, false);
+    fu_take_inputs(e, 0, NULL, false);
     for (int k = 0; k < 2 && last[k]; k++) {
         fu_turn_to(e, last[k]);
-        fu_take_inputs(e, p, slot, false);
+        fu_take_inputs(e, p->n_value, slot, false);
     }
     int n_in = e->n_pointer;
     fu_turn_to(e, p);
@@ -298,16 +292,12 @@ static int emit_kernel(fu_ctx *c, const fu_group *g, fu_prog *p, fu_prog *const 
             scratch[i] = fu_pointer(e, slot[i], 0, fu_compute_dtype(p->value[i].dtype), "partial");
     for (int k = 0; k < 2 && last[k]; k++) {
         fu_turn_to(e, last[k]);
-        fu_take_inputs(e, p, slot, true);
+        fu_take_inputs(e, p->n_value, slot, true);
         fu_take_outputs(e);
     }
     fu_turn_to(e, p);
-    for (int i = 0; i < e->n_pointer; i++) {
-        const int at = fu_step_buf(c, e->s, e->pointer_slot[i], e->pointer_offset[i]);
-        if (at < 0) return at;
-    }
-    e->s->n_out = e->n_pointer - n_in;
-    int status = fu_note_over(e, last);
+    int status = fu_take_buffers(e, n_in);
+    if (!status) status = fu_note_over(e, last);
     if (status) return status;
     e->s->grid.n = p->items;
     e->s->grid.chunk = p->chunk;

@@ -35,11 +35,16 @@ typedef struct fu_loop {
 } fu_loop;
 
 /* ---- operands.c ---- */
+fu_em *fu_em_new(fu_ctx *c);           /* NULL with the error told: no memory */
 void fu_turn_to(fu_em *e, fu_prog *p); /* to another program of the same kernel */
 bool fu_loads(const fu_em *e, int id); /* value id is read from memory */
-/* Operands the program reads: the partial results that `first` leaves in scratch, or all others. */
-void fu_take_inputs(fu_em *e, const fu_prog *first, const int *slot, bool partial);
+/* Operands the program reads: those whose slots are among the n that are listed, or all others. */
+void fu_take_inputs(fu_em *e, int n, const int *slot, bool listed);
 void fu_take_outputs(fu_em *e); /* a buffer for each store of the program */
+/* They become the step's buffers, those from n_in on its results. 0 or an error. */
+int fu_take_buffers(fu_em *e, int n_in);
+/* Writes out the function that was written into e->t, behind its head, "{" included, as printf does. */
+void fu_put_function(fu_em *e, const char *head, ...) __attribute__((format(printf, 2, 3)));
 /* Defines the operands of the function e->p; the kernel's first n_in are only read. */
 void fu_put_operands(fu_em *e, int n_in, const int *scratch);
 void fu_describe(fu_em *e, const fu_group *g);

@@ -14,6 +14,15 @@ static void mark_hot(fu_em *e, int id)
     for (int i = 0; i < e->p->value[id].n_arg; i++) mark_hot(e, e->p->value[id].arg[i]);
 }
 
+fu_em *fu_em_new(fu_ctx *c)
+{
+    fu_em *e = tn_arena_alloc(&c->arena, sizeof *e);
+    if (!e) return fu_fail(c, TN_E_NOMEM, "no memory for a plan"), NULL;
+    e->c = c;
+    e->lang = fu_language(c->target);
+    return e;
+}
+
 /* Turns to another program of the same kernel. */
 void fu_turn_to(fu_em *e, fu_prog *p)
 {
@@ -35,16 +44,12 @@ bool fu_loads(const fu_em *e, int id)
     return e->hot[id] && (e->p->value[id].kind == FU_LOAD || e->p->value[id].kind == FU_PICK);
 }
 
-/* Operands the program reads: the partial results that `first` leaves in scratch, or all others. */
-void fu_take_inputs(fu_em *e, const fu_prog *first, const int *slot, bool partial)
+void fu_take_inputs(fu_em *e, int n, const int *slot, bool listed)
 {
     for (int i = 0; i < e->p->n_value; i++) {
         fu_value *v = &e->p->value[i];
         if (!fu_loads(e, i)) continue;
-        bool is_partial = false;
-        for (int k = 0; first && k < first->n_value; k++)
-            is_partial = is_partial || (fu_is_partial(first, k) && slot[k] == v->slot);
-        if (is_partial == partial)
+        if ((fu_find(n, slot, v->slot) >= 0) == listed)
             v->buf = fu_pointer(e, v->slot, v->offset, v->dtype, *v->hint ? v->hint : "in");
     }
 }
@@ -66,6 +71,27 @@ void fu_take_outputs(fu_em *e)
             snprintf(text, sizeof text, "%s%sout", name, *name ? "_" : "");
         s->buf = fu_pointer(e, s->slot, s->offset, s->dtype, text);
     }
+}
+
+int fu_take_buffers(fu_em *e, int n_in)
+{
+    for (int i = 0; i < e->n_pointer; i++) {
+        const int at = fu_step_buf(e->c, e->s, e->pointer_slot[i], e->pointer_offset[i]);
+        if (at < 0) return at;
+    }
+    e->s->n_out = e->n_pointer - n_in;
+    return 0;
+}
+
+void fu_put_function(fu_em *e, const char *head, ...)
+{
+    va_list ap;
+    va_start(ap, head);
+    tn_put_v(&e->head, head, ap);
+    va_end(ap);
+    tn_put(&e->head, "%s}\n", e->t.p ? e->t.p : "");
+    if (!e->head.failed) e->head.failed = e->t.failed;
+    tn_growing_free(&e->t);
 }
 
 void fu_put_operands(fu_em *e, int n_in, const int *scratch)

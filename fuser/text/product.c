@@ -21,16 +21,6 @@
 #include "../loops/tile.h"
 #include "nest.h"
 
-/* The product's operands are the first buffers, whatever others there are. */
-static void take_operand(fu_em *e, int slot, int64_t offset, tn_dtype d)
-{
-    const int i = e->n_pointer++;
-    e->pointer_slot[i] = slot;
-    e->pointer_offset[i] = offset;
-    e->pointer_dtype[i] = (uint8_t)d;
-    fu_unique(e, "operand", e->pointer[i], sizeof e->pointer[i]);
-}
-
 static void write_function(fu_em *e, const fu_group *g, tn_dtype d, int n_in)
 {
     const char *type = e->lang->type[d];
@@ -47,10 +37,7 @@ static void write_function(fu_em *e, const fu_group *g, tn_dtype d, int n_in)
     fu_scope_close(e);
     fu_count_traffic(e);
     fu_describe(e, g);
-    tn_put(&e->head, "void %s(const tn_args *a, int64_t begin, int64_t end)\n{\n%s}\n", e->s->name,
-           e->t.p ? e->t.p : "");
-    if (!e->head.failed) e->head.failed = e->t.failed;
-    tn_growing_free(&e->t);
+    fu_put_function(e, "void %s(const tn_args *a, int64_t begin, int64_t end)\n{\n", e->s->name);
 }
 
 static int emit(fu_em *e, const fu_group *g, int node)
@@ -67,19 +54,16 @@ static int emit(fu_em *e, const fu_group *g, int node)
     tn_step *s = e->s = fu_step_new(c, TN_STEP_GEMM, name);
     if (!s) return TN_E_NOMEM;
     s->gemm = product;
-    for (int i = 0; i < 2; i++) take_operand(e, slot[i], offset[i], t->dtype);
-    take_operand(e, -1, 0, t->dtype); /* a bias is the kernel's */
+    for (int i = 0; i < 2; i++) fu_pointer_more(e, slot[i], offset[i], t->dtype, "operand");
+    fu_pointer_more(e, -1, 0, t->dtype, "operand"); /* a bias is the kernel's */
     fu_turn_to(e, c->prog);
-    fu_take_inputs(e, NULL, NULL, false);
+    fu_take_inputs(e, 0, NULL, false);
     const int n_in = e->n_pointer;
     fu_take_outputs(e);
-    for (int i = 0; i < e->n_pointer; i++) {
-        const int at = fu_step_buf(c, s, e->pointer_slot[i], e->pointer_offset[i]);
-        if (at < 0) return at;
-    }
-    s->n_out = e->n_pointer - n_in;
     fu_prog *last[2] = {NULL, NULL};
-    if ((status = fu_note_over(e, last))) return status;
+    status = fu_take_buffers(e, n_in);
+    if (!status) status = fu_note_over(e, last);
+    if (status) return status;
     fu_count_gemm(s, t);
     write_function(e, g, t->dtype, n_in);
     return fu_finish_kernel(c, s, &e->head);
@@ -94,9 +78,6 @@ int fu_emit_product(fu_ctx *c, const fu_group *g)
     if (why) return fu_fail(c, TN_E_INTERNAL, "matmul: %s", tn_cut_text(why));
     int status = fu_verify_program(c, c->prog);
     if (status) return status;
-    fu_em *e = tn_arena_alloc(&c->arena, sizeof *e);
-    if (!e) return fu_fail(c, TN_E_NOMEM, "no memory for a plan");
-    e->c = c;
-    e->lang = fu_language(c->target);
-    return emit(e, g, node);
+    fu_em *e = fu_em_new(c);
+    return e ? emit(e, g, node) : TN_E_NOMEM;
 }

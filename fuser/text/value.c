@@ -49,6 +49,11 @@ int fu_pointer(fu_em *e, int slot, int64_t offset, tn_dtype dtype, const char *w
         e->t.failed = TN_E_UNSUPPORTED;
         return 0;
     }
+    return fu_pointer_more(e, slot, offset, dtype, want);
+}
+
+int fu_pointer_more(fu_em *e, int slot, int64_t offset, tn_dtype dtype, const char *want)
+{
     int i = e->n_pointer++;
     e->pointer_slot[i] = slot;
     e->pointer_offset[i] = offset;

@@ -45,6 +45,8 @@ void fu_scope_open(fu_em *e, const char *fmt, ...) __attribute__((format(printf,
 void fu_scope_close(fu_em *e);
 void fu_unique(fu_em *e, const char *want, char *out, size_t n);
 int fu_pointer(fu_em *e, int slot, int64_t offset, tn_dtype dtype, const char *want);
+/* The next buffer, whatever others there are. */
+int fu_pointer_more(fu_em *e, int slot, int64_t offset, tn_dtype dtype, const char *want);
 int fu_dim(fu_em *e, int64_t value);
 int fu_scalar(fu_em *e, int slot, int what);
 /* sum of coordinate * stride over the atoms of `which`, as text */
