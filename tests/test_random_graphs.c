@@ -193,11 +193,11 @@ static void print_compared(const bench *b)
 
 /* Kinds of nodes that random programs lead to; NULL: not among them. */
 static const char *const kind_names[TN_KIND_ASSIGN + 1] = {
-    [TN_KIND_LEAF] = "leaf",     [TN_KIND_NUMBER] = "number",      [TN_KIND_ELTWISE] = "eltwise",
-    [TN_KIND_CAST] = "cast",     [TN_KIND_REDUCE] = "reduce",      [TN_KIND_SCAN] = "scan",
-    [TN_KIND_VIEW] = "view",     [TN_KIND_GEMM] = "gemm",          [TN_KIND_CONV] = "conv",
-    [TN_KIND_WINDOW] = "window", [TN_KIND_GATHER] = "gather",      [TN_KIND_SCATTER] = "scatter",
-    [TN_KIND_RANDOM] = "random", [TN_KIND_ATTENTION] = "attention"};
+    [TN_KIND_LEAF] = "leaf",       [TN_KIND_NUMBER] = "number", [TN_KIND_ELTWISE] = "eltwise",
+    [TN_KIND_CAST] = "cast",       [TN_KIND_REDUCE] = "reduce", [TN_KIND_SCAN] = "scan",
+    [TN_KIND_VIEW] = "view",       [TN_KIND_GEMM] = "gemm",     [TN_KIND_CONV] = "conv",
+    [TN_KIND_WINDOW] = "window",   [TN_KIND_GATHER] = "gather", [TN_KIND_ROWS] = "rows",
+    [TN_KIND_SCATTER] = "scatter", [TN_KIND_RANDOM] = "random", [TN_KIND_ATTENTION] = "attention"};
 
 static void print_histogram(void)
 {

@@ -101,6 +101,7 @@ fu_room fu_room_of(const tn_tensor *t)
     case TN_KIND_CAST:
     case TN_KIND_REDUCE:
     case TN_KIND_GATHER:
+    case TN_KIND_ROWS:
     case TN_KIND_RANDOM: return FU_LOOPS;
     case TN_KIND_ASSIGN: return t->op == TN_OP_assign_rows ? FU_SCATTER : FU_LOOPS;
     }

@@ -28,11 +28,11 @@ static bool looks_up(const fu_ctx *c, int i)
 {
     const fu_node *n = &c->node[i];
     if (!n->live) return false;
-    if (n->kind != TN_KIND_GATHER && n->kind != TN_KIND_SCATTER && n->t->op != TN_OP_assign_rows)
+    if (!tn_kind_looks_up(n->kind) && n->kind != TN_KIND_SCATTER && n->t->op != TN_OP_assign_rows)
         return false;
     /* a number is the same wherever the index points */
     const tn_tensor *x = fu_value_of(c, n->t->in[0]);
-    const bool any = n->kind == TN_KIND_GATHER && tn_is_number(x);
+    const bool any = tn_kind_looks_up(n->kind) && tn_is_number(x);
     return !any && tn_node_numel(n->t) > 0 && tn_node_numel(fu_value_of(c, n->t->in[1])) > 0;
 }
 
@@ -53,7 +53,7 @@ static const tn_tensor *index_of(const fu_ctx *c, int i) { return fu_value_of(c,
 static int64_t lines_of(const fu_ctx *c, int i)
 {
     const tn_tensor *t = c->node[i].t;
-    return (c->node[i].kind == TN_KIND_GATHER ? t->in[0] : t)->shape[t->attr->axis];
+    return (tn_kind_looks_up(c->node[i].kind) ? t->in[0] : t)->shape[t->attr->axis];
 }
 
 static bool is_lookup(const fu_ctx *c, int i, const fu_lookup *l)

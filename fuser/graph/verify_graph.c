@@ -165,7 +165,7 @@ static bool fits(fu_room room, tn_kind kind)
                                      [FU_ATTENTION] = K(ATTENTION),
                                      [FU_RANKS] = K(RANKS),
                                      [FU_HOST] = K(HOST),
-                                     [FU_LOOPS] = ANY | K(GATHER),
+                                     [FU_LOOPS] = ANY | K(GATHER) | K(ROWS),
                                      [FU_NOTHING] = UINT32_MAX};
 #undef K
     return kinds[room] >> kind & 1;

@@ -16,7 +16,7 @@ static double cost_of(const tn_tensor *t)
 {
     const tn_op_info *op = tn_op_get(t->op);
     if (op->kind == TN_KIND_ELTWISE) return op->work;
-    return op->kind == TN_KIND_CAST || op->kind == TN_KIND_IOTA ? 0 : t->op == TN_OP_index_select ? 1 : -1;
+    return op->kind == TN_KIND_CAST || op->kind == TN_KIND_IOTA ? 0 : op->kind == TN_KIND_ROWS ? 1 : -1;
 }
 
 typedef struct again {

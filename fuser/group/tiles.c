@@ -71,7 +71,7 @@ static int first_of(const fu_ctx *c, int g, int r, int *out)
     int n = 0;
     for (int i = 0; i < a->n; i++) {
         const fu_node *m = &c->node[a->member[i]];
-        after[i] = m->kind == TN_KIND_REDUCE || m->kind == TN_KIND_GATHER || tn_node_written(m->t) ||
+        after[i] = m->kind == TN_KIND_REDUCE || tn_kind_looks_up(m->kind) || tn_node_written(m->t) ||
                    fu_group_of(c, a->member[i]) != r;
         for (int k = 0; k < m->t->n_in; k++) {
             int p = fu_node_of(c, fu_value_of(c, m->t->in[k]));

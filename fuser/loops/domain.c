@@ -28,7 +28,7 @@ bool fu_pointwise_operand(const tn_tensor *t, int k)
 {
     tn_kind kind = tn_kind_of(t);
     return kind != TN_KIND_CONV && kind != TN_KIND_GEMM &&
-           !((kind == TN_KIND_GATHER || kind == TN_KIND_ASSIGN || t->op == TN_OP_pad) && k == 0) &&
+           !((tn_kind_looks_up(kind) || kind == TN_KIND_ASSIGN || t->op == TN_OP_pad) && k == 0) &&
            t->op != TN_OP_concat;
 }
 
@@ -294,7 +294,7 @@ static result pass_edge(const fu_ctx *c, fu_domain *d, int m, int k, int produce
 
     /* forward: the producer's own shape, then outwards, then into the consumer's space */
     fu_space(t, &ndim, &shape);
-    if (t->op == TN_OP_index_select) shift = t->attr->axis;
+    if (tn_kind_of(t) == TN_KIND_ROWS) shift = t->attr->axis;
     if ((r = own_from_space(d, base, &d->map[producer], &a)) != SAME) return r;
     for (int i = n - 1; i >= 0; i--) {
         if ((r = view_out(d, chain[i], &a, &b)) != SAME) return r;

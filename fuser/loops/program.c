@@ -360,7 +360,7 @@ static int gather(builder *b, int m, const tn_tensor *t)
     /* a number stands in no memory, and is the same wherever the index points */
     if (tn_is_number(x)) return number(b, x, x->base);
     int axis = t->attr->axis;
-    int index = operand(b, m, t->in[1], t->op == TN_OP_index_select ? axis : 0);
+    int index = operand(b, m, t->in[1], tn_kind_of(t) == TN_KIND_ROWS ? axis : 0);
     fu_value *i = value_new(b, FU_INDEX, TN_I64);
     i->n_arg = 1;
     i->arg[0] = index;
@@ -474,7 +474,8 @@ static int member(builder *b, int m)
         }
         return unary(b, TN_OP_contiguous, t->dtype, operand(b, m, t->in[1], 0));
     case TN_KIND_REDUCE: return reduce(b, m, t);
-    case TN_KIND_GATHER: return gather(b, m, t);
+    case TN_KIND_GATHER:
+    case TN_KIND_ROWS: return gather(b, m, t);
     case TN_KIND_CONV:
     case TN_KIND_GEMM: return element(b, m, t);
     case TN_KIND_IOTA:

@@ -48,7 +48,7 @@ tn_cut_reason fu_overwrites(const fu_candidate *cand, const fu_domain *d, const 
             if (inside) continue;
             int64_t stride[FU_MAX_ATOMS] = {0}, moved = 0;
             if (sight == FU_NEW || !fu_pointwise_operand(r, k)) return TN_CUT_ALIAS;
-            int shift = r->op == TN_OP_index_select ? r->attr->axis : 0;
+            int shift = tn_kind_of(r) == TN_KIND_ROWS ? r->attr->axis : 0;
             for (int a = 0; a < o->ndim; a++)
                 if (o->shape[a] != 1) fu_spread(d, &d->map[i].axis[a + shift], o->stride[a], stride, &moved);
             if (tn_node_home(o, NULL) != tn_node_home(to, NULL) || o->dtype != t->dtype || moved ||

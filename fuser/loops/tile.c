@@ -362,7 +362,7 @@ static tn_cut_reason divide(const fu_ctx *c, const fu_candidate *cand, fu_tile_p
         }
         of[i] |= of[i] & OF_STATISTIC ? IN_LAST : of[i] & OF_ELEMENT ? IN_EACH : 0;
         if (of[i] & IN_LAST && tn_node_numel(t) > columns) return TN_CUT_SPLIT;
-        if ((m->kind == TN_KIND_REDUCE && !m->statistic) || m->kind == TN_KIND_GATHER) return TN_CUT_TILE;
+        if ((m->kind == TN_KIND_REDUCE && !m->statistic) || tn_kind_looks_up(m->kind)) return TN_CUT_TILE;
     }
     for (int i = n - 1; i >= 0; i--) { /* what is read by what */
         const fu_node *m = &c->node[member[i]];

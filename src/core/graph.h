@@ -51,7 +51,8 @@ enum {
     X(GEMM, TN_KIND_COMPUTED | TN_KIND_ADDS)                                                                 \
     X(CONV, TN_KIND_COMPUTED | TN_KIND_ADDS)                                                                 \
     X(WINDOW, TN_KIND_COMPUTED | TN_KIND_MOVES)                                                              \
-    X(GATHER, TN_KIND_COMPUTED | TN_KIND_MOVES)                                                              \
+    X(GATHER, TN_KIND_COMPUTED | TN_KIND_MOVES) /* each element by an index of its own */                    \
+    X(ROWS, TN_KIND_COMPUTED | TN_KIND_MOVES) /* of a table: an index for all that stands across an axis */  \
     X(SCATTER, TN_KIND_COMPUTED | TN_KIND_ADDS | TN_KIND_MOVES)                                              \
     X(RANDOM, 0)                                                                                             \
     X(ATTENTION, TN_KIND_COMPUTED | TN_KIND_ADDS)                                                            \
@@ -397,6 +398,8 @@ static inline tn_together tn_together_of(const tn_tensor *n) /* of kind RANKS */
 }
 
 static inline tn_kind tn_kind_of(const tn_tensor *n) { return tn_op_get(n->op)->kind; }
+/* out is x at places that in[1] says. */
+static inline bool tn_kind_looks_up(tn_kind k) { return k == TN_KIND_GATHER || k == TN_KIND_ROWS; }
 /* Every element of x is one number, which stands in no memory. */
 static inline bool tn_is_number(const tn_tensor *x) { return tn_kind_of(x->base) == TN_KIND_NUMBER; }
 int64_t tn_node_numel(const tn_tensor *n);

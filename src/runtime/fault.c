@@ -12,13 +12,12 @@
 
 bool tn_node_indexes(const tn_tensor *n)
 {
-    tn_kind k = tn_kind_of(n);
-    return k == TN_KIND_GATHER || k == TN_KIND_SCATTER;
+    return tn_kind_looks_up(tn_kind_of(n)) || tn_kind_of(n) == TN_KIND_SCATTER;
 }
 
 tn_index_site tn_index_site_of(const tn_tensor *n)
 {
-    const tn_tensor *wide = tn_kind_of(n) == TN_KIND_GATHER ? n->in[0] : n;
+    const tn_tensor *wide = tn_kind_looks_up(tn_kind_of(n)) ? n->in[0] : n;
     return (tn_index_site){.name = n->attr->indexed_by ? n->attr->indexed_by : "index",
                            .extent = wide->shape[n->attr->axis]};
 }
