@@ -45,8 +45,6 @@ typedef struct algorithm { /* in the caller's tn_cublas_algo */
 } algorithm;
 _Static_assert(sizeof(algorithm) <= sizeof(tn_cublas_algo), "fits");
 
-size_t cublasLtGetVersion(void) { return 130000; }
-
 tn_cublas_result cublasLtCreate(tn_cublas_handle *handle)
 {
     if (!handle) return SIM_BLAS_INVALID_VALUE;

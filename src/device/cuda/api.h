@@ -159,7 +159,6 @@ typedef struct tn_cuda_api {
     void *library[TN_CUDA_LIBRARIES];
     char path[TN_CUDA_LIBRARIES][PATH_MAX]; /* what was given to the loader */
     int driver_version, nvrtc_version;      /* as above */
-    size_t blaslt_version;
 #define TN_CU(library, result, name, parameters) result(*name) parameters;
 #include "api.def"
 } tn_cuda_api;

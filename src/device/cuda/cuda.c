@@ -9,12 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Behind tn_cuda_enter and what was done then, whose status it returns. */
-static int left(tn_cuda *c, int status)
-{
-    tn_cuda_leave(c);
-    return status;
-}
+/* In the device's context, where it can be entered: the status of what is done there, of c, or of entering. */
+#define WITHIN(d, err, call)                                                                                 \
+    tn_cuda *c = tn_cuda_of(d);                                                                              \
+    int status = tn_cuda_enter(c, err);                                                                      \
+    if (status) return status;                                                                               \
+    status = (call);                                                                                         \
+    tn_cuda_leave(c);                                                                                        \
+    return status
 
 /* ---- memory ---------------------------------------------------------------------------------------- */
 
@@ -41,9 +43,7 @@ static void *cuda_reserve(tn_device *d, size_t bytes)
 
 static int cuda_commit(tn_device *d, void *base, size_t first, size_t bytes)
 {
-    tn_cuda *c = tn_cuda_of(d);
-    const int status = tn_cuda_enter(c, &d->failure);
-    return status ? status : left(c, tn_cuda_commit(c, base, first + bytes, &d->failure));
+    WITHIN(d, &d->failure, tn_cuda_commit(c, base, first + bytes, &d->failure));
 }
 
 static void cuda_release(tn_device *d, void *base, size_t bytes)
@@ -59,9 +59,7 @@ static void cuda_release(tn_device *d, void *base, size_t bytes)
 
 static int cuda_compile(tn_device *d, const tn_source *src, int n, tn_kernel **out, tn_errbuf *err)
 {
-    tn_cuda *c = tn_cuda_of(d);
-    const int status = tn_cuda_enter(c, err);
-    return status ? status : left(c, tn_cuda_compile(c, src, n, out, err));
+    WITHIN(d, err, tn_cuda_compile(c, src, n, out, err));
 }
 
 static bool cuda_kernel_info(tn_device *d, const tn_kernel *k, tn_kernel_info *out)
@@ -123,67 +121,50 @@ static int called(tn_cuda *c, int status, tn_errbuf *err)
 {
     if (!status && c->sync_each && !c->recording) status = tn_cuda_wait(c, err);
     c->base.stats.library_calls++;
-    return left(c, status);
+    return status;
 }
 
 static int cuda_gemm(tn_device *d, const tn_gemm *g, tn_errbuf *err)
 {
-    tn_cuda *c = tn_cuda_of(d);
-    const int status = tn_cuda_enter(c, err);
-    return status ? status : called(c, tn_cuda_gemm(c, g, false, false, err), err);
+    WITHIN(d, err, called(c, tn_cuda_gemm(c, g, false, false, err), err));
 }
 
 static int cuda_conv2d(tn_device *d, const tn_conv2d_desc *v, tn_errbuf *err)
 {
-    tn_cuda *c = tn_cuda_of(d);
-    const int status = tn_cuda_enter(c, err);
-    return status ? status : called(c, tn_cuda_conv2d(c, v, err), err);
+    WITHIN(d, err, called(c, tn_cuda_conv2d(c, v, err), err));
 }
 
 /* ---- copies ---------------------------------------------------------------------------------------- */
 
 static int cuda_copy(tn_device *d, void *dst, const void *src, size_t bytes)
 {
-    tn_cuda *c = tn_cuda_of(d);
-    int status = tn_cuda_enter(c, &d->failure);
-    if (status) return status;
-    if (bytes)
-        status = TN_CUDA_DO(c, &d->failure, cuMemcpyDtoDAsync_v2, tn_cuda_ptr(dst), tn_cuda_ptr(src), bytes,
-                            c->stream);
-    tn_cuda_leave(c);
     d->stats.copies++;
-    return status;
+    WITHIN(d, &d->failure,
+           bytes ? TN_CUDA_DO(c, &d->failure, cuMemcpyDtoDAsync_v2, tn_cuda_ptr(dst), tn_cuda_ptr(src), bytes,
+                              c->stream)
+                 : TN_OK);
 }
 
 static int cuda_zero(tn_device *d, void *dst, size_t bytes)
 {
-    tn_cuda *c = tn_cuda_of(d);
-    int status = tn_cuda_enter(c, &d->failure);
-    if (status) return status;
-    if (bytes) status = TN_CUDA_DO(c, &d->failure, cuMemsetD8Async, tn_cuda_ptr(dst), 0, bytes, c->stream);
-    tn_cuda_leave(c);
-    return status;
+    WITHIN(d, &d->failure,
+           bytes ? TN_CUDA_DO(c, &d->failure, cuMemsetD8Async, tn_cuda_ptr(dst), 0, bytes, c->stream)
+                 : TN_OK);
 }
 
 static int cuda_upload(tn_device *d, void *dst, const void *host, size_t bytes)
 {
-    tn_cuda *c = tn_cuda_of(d);
-    const int status = tn_cuda_enter(c, &d->failure);
-    return status ? status : left(c, tn_cuda_upload(c, dst, host, bytes, &d->failure));
+    WITHIN(d, &d->failure, tn_cuda_upload(c, dst, host, bytes, &d->failure));
 }
 
 static int cuda_download(tn_device *d, void *host, const void *src, size_t bytes)
 {
-    tn_cuda *c = tn_cuda_of(d);
-    const int status = tn_cuda_enter(c, &d->failure);
-    return status ? status : left(c, tn_cuda_download(c, host, src, bytes, &d->failure));
+    WITHIN(d, &d->failure, tn_cuda_download(c, host, src, bytes, &d->failure));
 }
 
 static int cuda_post(tn_device *d, int number, const void *src, size_t bytes)
 {
-    tn_cuda *c = tn_cuda_of(d);
-    const int status = tn_cuda_enter(c, &d->failure);
-    return status ? status : left(c, tn_cuda_post(c, number, src, bytes, &d->failure));
+    WITHIN(d, &d->failure, tn_cuda_post(c, number, src, bytes, &d->failure));
 }
 
 static bool cuda_peek(tn_device *d, int number, void *out)

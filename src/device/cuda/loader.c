@@ -265,7 +265,6 @@ int tn_cuda_load(tn_cuda_api **out, bool *driver, tn_errbuf *err)
         if (!status) status = look_up(api, which, err);
     }
     if (!status) status = check_nvrtc(api, err);
-    if (!status) api->blaslt_version = api->cublasLtGetVersion();
     if (status) {
         tn_cuda_unload(api);
         return status;
