@@ -34,16 +34,20 @@ static bool same(const struct stat *a, const struct stat *b)
     return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
 }
 
+DIR *tn_names_in(int folder)
+{
+    int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d && fd >= 0) close(fd);
+    return d;
+}
+
 /* Removes what nobody is writing any more. It is locked while it goes, so that whoever has just made it finds
  * the lock taken, or the file gone, and makes another. */
 static void remove_leftovers(int folder, const char *name)
 {
-    int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (!d) {
-        if (fd >= 0) close(fd);
-        return;
-    }
+    DIR *d = tn_names_in(folder);
+    if (!d) return;
     for (struct dirent *e; (e = readdir(d));) {
         struct stat st, there; /* by the time it is locked, another may have that name, and a writer */
         if (!is_part_of(e->d_name, name) || fstatat(folder, e->d_name, &st, AT_SYMLINK_NOFOLLOW) ||

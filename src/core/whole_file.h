@@ -14,6 +14,7 @@
  * Read first: tn_whole_open. */
 #pragma once
 
+#include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -33,3 +34,6 @@ int tn_whole_open(tn_whole_file *w, const char *path);
 int tn_whole_commit(tn_whole_file *w);
 void tn_whole_drop(tn_whole_file *w); /* forgets it */
 const char *tn_whole_why(int why);    /* what an errno of these two says to a reader */
+
+/* The names in an open folder, which is left as it is; NULL with errno set. closedir it. */
+DIR *tn_names_in(int folder);

@@ -9,6 +9,7 @@
 
 #include "../core/alloc.h"
 #include "../core/settings.h"
+#include "../core/whole_file.h"
 #include "folder.h"
 #include "loaded.h"
 
@@ -306,12 +307,9 @@ static void remove_leftover(int dir, const char *name)
 /* Measures the shared folder and, over the limit, removes the least recently used down to 7/8 of it. */
 static void evict(tn_kcache *c)
 {
-    int fd = openat(c->shared.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (!d) {
-        if (fd >= 0) close(fd);
-        return;
-    }
+    const int fd = c->shared.fd;
+    DIR *d = tn_names_in(fd);
+    if (!d) return;
     struct file *file = NULL;
     size_t n = 0;
     int room = 0;
@@ -370,9 +368,8 @@ static bool read_entry(const tn_kcache *c, const tn_folder *f, char *file, size_
 
 int tn_kcache_each(tn_kcache *c, tn_kcache_visit *visit, void *user)
 {
-    int fd = c->shared.fd < 0 ? -1 : openat(c->shared.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (!d && fd >= 0) close(fd);
+    const int fd = c->shared.fd;
+    DIR *d = fd < 0 ? NULL : tn_names_in(fd);
     for (struct dirent *e; d && (e = readdir(d));) {
         struct stat st;
         if (!is_ours(c, e->d_name) || fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW)) continue;

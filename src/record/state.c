@@ -250,10 +250,10 @@ static void take_over(tn_tensor *handle)
 
 static void take_back_param(tn_session *s);
 
-static tn_tensor *new_param(tn_session *s, const char *name, tn_tensor *init, const char *file, int line)
+static tn_tensor *tn_param_new(tn_session *s, const char *name, tn_tensor *init)
 {
     tn_tensor *handle = init, *p = NULL;
-    tn_scope sc = tn_enter("param", file, line, 1, &init);
+    tn_scope sc = tn_enter("param", NULL, 0, 1, &init);
     if (!sc.g && s) tn_fail(s, TN_E_NULL, "param", "'%s': init is NULL", name ? name : "");
     if (sc.g && !s) tn_error_set(sc.g, TN_E_NULL, "the session is NULL");
     if (!s || !sc.ok || !name_is_free(s, name)) {
@@ -261,9 +261,7 @@ static tn_tensor *new_param(tn_session *s, const char *name, tn_tensor *init, co
         return tn_leave(&sc, NULL);
     }
     if (sc.g != &s->graph) {
-        tn_place_begin(s, file, line);
         tn_fail(s, TN_E_SESSION, "param", "'%s': the tensor is of another session", name);
-        tn_place_end(s);
     } else if (init->dtype != TN_F32 && init->dtype != TN_F64)
         tn_error_set(sc.g, TN_E_DTYPE, "'%s' must be f32 or f64, got %s", name, tn_dtype_name(init->dtype));
     else {
@@ -302,18 +300,10 @@ static tn_tensor *new_param(tn_session *s, const char *name, tn_tensor *init, co
     return tn_handle(p);
 }
 
-tn_tensor *tn_param_new_at(tn_session *s, const char *name, tn_tensor *init, const char *file, int line)
-{
-    tn_place_begin(s, file, line);
-    tn_tensor *p = new_param(s, name, init, file, line);
-    tn_place_end(s);
-    return p;
-}
+TN_PLACED(tn_tensor *, param_new, s ? s : tn_session_of(init), (s, name, init), tn_session *s,
+          const char *name, tn_tensor *init)
 
-tn_tensor *tn_param(tn_session *s, const char *name, tn_tensor *init)
-{
-    return tn_param_new_at(s, name, init, NULL, 0);
-}
+tn_tensor *tn_param(tn_session *s, const char *name, tn_tensor *init) { return tn_param_new(s, name, init); }
 
 /* Zero until its value has run. */
 static tn_tensor *kept_like(tn_session *s, const tn_tensor *x)
@@ -386,7 +376,7 @@ TN_AT(tn_tensor *, keep, (x), tn_tensor *x)
     return tn_handle(p);
 }
 
-static tn_tensor *new_buffer(tn_session *s, const char *name, tn_tensor *init, const char *file, int line)
+static tn_tensor *tn_buffer_new(tn_session *s, const char *name, tn_tensor *init)
 {
     tn_tensor *handle = init;
     if (!s) return NULL;
@@ -398,7 +388,7 @@ static tn_tensor *new_buffer(tn_session *s, const char *name, tn_tensor *init, c
         tn_fail(s, TN_E_ARG, "buffer", name && *name ? "the name '%s' is taken" : "needs a name", name);
         return NULL;
     }
-    tn_tensor *h = tn_keep_at(init, file, line), *p = h ? tn_resolve(h) : NULL;
+    tn_tensor *h = tn_keep(init), *p = h ? tn_resolve(h) : NULL;
     if (!p) return NULL;
     if (p->graph != &s->graph) {
         tn_fail(s, TN_E_SESSION, "buffer", "'%s': the tensor is of another session", name);
@@ -418,17 +408,11 @@ static tn_tensor *new_buffer(tn_session *s, const char *name, tn_tensor *init, c
     return h;
 }
 
-tn_tensor *tn_buffer_new_at(tn_session *s, const char *name, tn_tensor *init, const char *file, int line)
-{
-    tn_place_begin(s, file, line);
-    tn_tensor *h = new_buffer(s, name, init, file, line);
-    tn_place_end(s);
-    return h;
-}
+TN_PLACED(tn_tensor *, buffer_new, s, (s, name, init), tn_session *s, const char *name, tn_tensor *init)
 
 tn_tensor *tn_buffer(tn_session *s, const char *name, tn_tensor *init)
 {
-    return tn_buffer_new_at(s, name, init, NULL, 0);
+    return tn_buffer_new(s, name, init);
 }
 
 /* ---- freeing ---- */

@@ -5,6 +5,7 @@
 #include "../runtime/tune.h"
 #include "join.h"
 
+#include <limits.h>
 #include <string.h>
 
 static void log_stderr(int level, const char *text, void *user)
@@ -19,43 +20,31 @@ static void log_stderr(int level, const char *text, void *user)
  * session: training on another device, or in another way, than was asked for helps nobody. */
 static bool pick(tn_options *o, const tn_settings *from)
 {
-    if (o->threads < 0) {
-        tn_say(o, TN_LOG_ERROR, "no session: threads is %d, must be 0, for all there are, or more",
-               o->threads);
+    const struct {
+        const char *name, *wants;
+        int value, most; /* from 0 on */
+    } own[] = {
+        {"threads", "0, for all there are, or more", o->threads, INT_MAX},
+        {"gpu", "0 or more", o->gpu, INT_MAX},
+        {"mode", "TN_MODE_AUTO, TN_FUSED or TN_EAGER", (int)o->mode, TN_EAGER},
+        {"precision", "TN_PRECISION_F32, _TF32, _BF16 or _F16", (int)o->precision, TN_PRECISION_F16},
+        {"device", "TN_AUTO, TN_CPU, TN_CUDA or TN_REF", (int)o->device, TN_REF},
+        {"comm", "TN_COMM_AUTO, TN_COMM_NONE or TN_COMM_MPI", (int)o->comm, TN_COMM_MPI},
+    };
+    const struct {
+        const char *name, *said, *accepts;
+    } variable[] = {
+        {"TENSOR_DEVICE", o->device == TN_AUTO ? from->bad_device : NULL, TN_ACCEPTED_DEVICES},
+        {"TENSOR_MODE", o->mode == TN_MODE_AUTO ? from->bad_mode : NULL, TN_ACCEPTED_MODES},
+    };
+    TN_EACH(v, own, sizeof own / sizeof *own) {
+        if (v->value >= 0 && v->value <= v->most) continue;
+        tn_say(o, TN_LOG_ERROR, "no session: %s is %d, must be %s", v->name, v->value, v->wants);
         return false;
     }
-    if (o->gpu < 0) {
-        tn_say(o, TN_LOG_ERROR, "no session: gpu is %d, must be 0 or more", o->gpu);
-        return false;
-    }
-    if ((unsigned)o->mode > TN_EAGER) {
-        tn_say(o, TN_LOG_ERROR, "no session: mode is %d, must be TN_MODE_AUTO, TN_FUSED or TN_EAGER",
-               (int)o->mode);
-        return false;
-    }
-    if ((unsigned)o->precision > TN_PRECISION_F16) {
-        tn_say(o, TN_LOG_ERROR, "no session: precision is %d, must be TN_PRECISION_F32, _TF32, _BF16 or _F16",
-               (int)o->precision);
-        return false;
-    }
-    if ((unsigned)o->device > TN_REF) {
-        tn_say(o, TN_LOG_ERROR, "no session: device is %d, must be TN_AUTO, TN_CPU, TN_CUDA or TN_REF",
-               (int)o->device);
-        return false;
-    }
-    if ((unsigned)o->comm > TN_COMM_MPI) {
-        tn_say(o, TN_LOG_ERROR, "no session: comm is %d, must be TN_COMM_AUTO, TN_COMM_NONE or TN_COMM_MPI",
-               (int)o->comm);
-        return false;
-    }
-    if (o->device == TN_AUTO && from->bad_device) {
-        tn_say(o, TN_LOG_ERROR, "no session: TENSOR_DEVICE is '%.100s', accepted: " TN_ACCEPTED_DEVICES,
-               from->bad_device);
-        return false;
-    }
-    if (o->mode == TN_MODE_AUTO && from->bad_mode) {
-        tn_say(o, TN_LOG_ERROR, "no session: TENSOR_MODE is '%.100s', accepted: " TN_ACCEPTED_MODES,
-               from->bad_mode);
+    TN_EACH(v, variable, sizeof variable / sizeof *variable) {
+        if (!v->said) continue;
+        tn_say(o, TN_LOG_ERROR, "no session: %s is '%.100s', accepted: %s", v->name, v->said, v->accepts);
         return false;
     }
     if (o->device == TN_AUTO) o->device = from->device;

@@ -75,6 +75,9 @@ struct tn_cc {
     char chosen[200];  /* "TENSOR_CC is \"gcc -O9\": ", or "CC is ..", where one of them names it */
 };
 
+/* posix_spawn takes words that it could write to, and writes to none. */
+static char *word(const char *text) { return (char *)(uintptr_t)text; }
+
 /* ---- processes ------------------------------------------------------------------------------------- */
 
 /* The environment with messages in English and the compiler's temporary files in `dir`. LD_PRELOAD is for the
@@ -93,10 +96,9 @@ static char **child_environment(const char *dir)
         if (!dropped) env[used++] = environ[i];
     }
     if (dir) {
-        static char english[] = "LC_ALL=C";
         char *text = (char *)env + room;
         snprintf(text, tmp, "TMPDIR=%s", dir);
-        env[used++] = english;
+        env[used++] = word("LC_ALL=C");
         env[used++] = text;
     }
     env[used] = NULL;
@@ -168,8 +170,7 @@ static bool split(tn_cc *cc, const char *command)
 static bool answers(tn_cc *cc, const char *command, char version[VERSION_MAX], bool *no_memory)
 {
     if (!split(cc, command)) return false;
-    static char ask[] = "--version";
-    cc->word[cc->count] = ask;
+    cc->word[cc->count] = word("--version");
     cc->word[cc->count + 1] = NULL;
     int fd = memfd_create("version", MFD_CLOEXEC);
     if (fd < 0) return false;
@@ -234,10 +235,9 @@ static int write_common(tn_cc *cc, char *version, char *cpu)
 
 /* Returns true where the compiler takes this flag, behind the words it has so far: an empty file goes through
  * its preprocessor. */
-static bool takes(tn_cc *cc, char *flag)
+static bool takes(tn_cc *cc, const char *flag)
 {
-    static char only[] = "-E", language[] = "-x", c[] = "c", nothing[] = "/dev/null";
-    char *const more[] = {flag, only, language, c, nothing, NULL};
+    char *const more[] = {word(flag), word("-E"), word("-x"), word("c"), word("/dev/null"), NULL};
     memcpy(cc->word + cc->count, more, sizeof more);
     int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
     pid_t pid;
@@ -249,9 +249,9 @@ static bool takes(tn_cc *cc, char *flag)
 /* The flag that says "for the processor at hand", or NULL. Compilers for x86 know the same one; elsewhere it
  * is one of two, or none, and the compiler is asked. A command that names a processor itself is left to that.
  */
-static char *native_flag(tn_cc *cc)
+static const char *native_flag(tn_cc *cc)
 {
-    static char march[] = "-march=native", mcpu[] = "-mcpu=native";
+    static const char march[] = "-march=native", mcpu[] = "-mcpu=native";
     for (int i = 1; i < cc->count; i++)
         if (!strncmp(cc->word[i], march, sizeof "-march") || !strncmp(cc->word[i], mcpu, sizeof "-mcpu"))
             return NULL;
@@ -269,24 +269,24 @@ static void add_flags(tn_cc *cc, const char *cpu, const char *version)
 {
     /* Some processors' tuning prefers 256-bit vectors where 512 are there: exp then takes 1.25 times as long,
      * erf 1.6 times (measured), and what waits for memory is none the faster. */
-    static char wide[] = "-mprefer-vector-width=512";
+    const char *wide = "-mprefer-vector-width=512";
     /* gcc's partial redundancy elimination turns the selects of one function composed with another's (log1p
      * of exp) into branches, and the loop stays scalar: 60 times as long. clang has no such flag. */
-    static char no_pre[] = "-fno-tree-pre";
+    const char *no_pre = "-fno-tree-pre";
     /* It also walks two blocks of a row at once and keeps the sums' lanes in memory meanwhile: a sum over
      * 1024 elements takes 68 ns, without that 26. */
-    static char no_jam[] = "-fno-loop-unroll-and-jam";
-    char *native = native_flag(cc), *options[WORDS_MAX];
+    const char *no_jam = "-fno-loop-unroll-and-jam", *native = native_flag(cc);
+    char *options[WORDS_MAX];
     int given = cc->count, n = 0;
     while (cc->count > 1 && *cc->word[cc->count - 1] == '-') cc->count--;
     for (int i = cc->count; i < given; i++) options[n++] = cc->word[i];
     if (!strstr(version, "clang")) {
-        cc->word[cc->count++] = no_pre;
-        cc->word[cc->count++] = no_jam;
+        cc->word[cc->count++] = word(no_pre);
+        cc->word[cc->count++] = word(no_jam);
     }
-    for (int i = 0; i < FLAGS; i++) cc->word[cc->count++] = (char *)(uintptr_t)flag(i);
-    if (native) cc->word[cc->count++] = native;
-    if (native && strstr(cpu, " avx512f")) cc->word[cc->count++] = wide;
+    for (int i = 0; i < FLAGS; i++) cc->word[cc->count++] = word(flag(i));
+    if (native) cc->word[cc->count++] = word(native);
+    if (native && strstr(cpu, " avx512f")) cc->word[cc->count++] = word(wide);
     for (int i = 0; i < n; i++) cc->word[cc->count++] = options[i];
     size_t used = 0;
     for (int i = 0; i < cc->count; i++) {
@@ -377,13 +377,8 @@ static int start_unit(tn_cc *cc, const char *dir, int i, pid_t *pid)
     snprintf(src, sizeof src, "%s/%d.c", dir, i);
     snprintf(object, sizeof object, "%s/%d.so", dir, i);
     snprintf(log, sizeof log, "%s/%d.log", dir, i);
-    static char o[] = "-o", m[] = "-lm";
-    char **last = cc->word + cc->count;
-    last[0] = o;
-    last[1] = object;
-    last[2] = src;
-    last[3] = m;
-    last[4] = NULL;
+    char *const last[] = {word("-o"), object, src, word("-lm"), NULL};
+    memcpy(cc->word + cc->count, last, sizeof last);
     int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0) return errno;
     unlink(object); /* what is there afterwards is this compiler's work */

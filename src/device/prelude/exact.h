@@ -121,14 +121,16 @@ TN_FLOATING(f64, double, TN_M64)
 
 /* ---------------------------------------------------------------------------------- f64, the platform's */
 
-TN_FN1(double, tn_exp_f64, double, TN_M64(exp)(x))
-TN_FN1(double, tn_expm1_f64, double, TN_M64(expm1)(x))
-TN_FN1(double, tn_log_f64, double, TN_M64(log)(x))
-TN_FN1(double, tn_log1p_f64, double, TN_M64(log1p)(x))
-TN_FN1(double, tn_sin_f64, double, TN_M64(sin)(x))
-TN_FN1(double, tn_cos_f64, double, TN_M64(cos)(x))
-TN_FN1(double, tn_atan_f64, double, TN_M64(atan)(x))
-TN_FN1(double, tn_tanh_f64, double, TN_M64(tanh)(x))
+#define TN_PLATFORM(S, T, M)                                                                                 \
+    TN_FN1(T, tn_exp_##S, T, M(exp)(x))                                                                      \
+    TN_FN1(T, tn_expm1_##S, T, M(expm1)(x))                                                                  \
+    TN_FN1(T, tn_log_##S, T, M(log)(x))                                                                      \
+    TN_FN1(T, tn_log1p_##S, T, M(log1p)(x))                                                                  \
+    TN_FN1(T, tn_sin_##S, T, M(sin)(x))                                                                      \
+    TN_FN1(T, tn_cos_##S, T, M(cos)(x))                                                                      \
+    TN_FN1(T, tn_atan_##S, T, M(atan)(x))                                                                    \
+    TN_FN1(T, tn_tanh_##S, T, M(tanh)(x))
+TN_PLATFORM(f64, double, TN_M64)
 TN_FN1(double, tn_erf_f64, double, TN_M64(erf)(x))
 TN_FN1(double, tn_ndtr_f64, double, 0.5 * TN_M64(erfc)(x * -0.70710678118654752))
 TN_FN2(tn_pow_f64, double, TN_M64(pow)(a, b))

@@ -176,14 +176,7 @@ TN_FN float tn_ndtr_f32(float x)
 #if defined(__CUDACC__)
 
 /* The device library's functions with an error of at most 2 ulp by its manual, all ranges included. */
-TN_FN1(float, tn_exp_f32, float, expf(x))
-TN_FN1(float, tn_expm1_f32, float, expm1f(x))
-TN_FN1(float, tn_log_f32, float, logf(x))
-TN_FN1(float, tn_log1p_f32, float, log1pf(x))
-TN_FN1(float, tn_sin_f32, float, sinf(x))
-TN_FN1(float, tn_cos_f32, float, cosf(x))
-TN_FN1(float, tn_atan_f32, float, atanf(x))
-TN_FN1(float, tn_tanh_f32, float, tanhf(x))
+TN_PLATFORM(f32, float, TN_M32)
 
 #else
 
