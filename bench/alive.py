@@ -6,7 +6,7 @@
 
 Of the plan with the most nodes: the kernels at which most is alive, and for the worst of them, or for those that are
 named by number, each value with its bytes, the kernels it lives from and to, where it lies, and the line that makes it.
-What lies in the memory of gradients to come is counted too; of a value that dies piece by piece, all of it is.
+What lies in the memory of gradients to come is counted too; of a value that lives piece by piece, all of it is.
 """
 import glob
 import re

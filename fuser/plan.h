@@ -163,20 +163,21 @@ typedef struct tn_plan_value {
     int slot;
     size_t elems; /* of dtype, dense row-major (a node's own shape) */
     tn_dtype dtype;
-    int first, last;  /* steps that write it first and read it last; roots live on */
-    int alias;        /* slot whose memory it takes over (ASSIGN: the target leaf's), or -1 */
-    bool root, keep;  /* as the segment's bits say */
-    int part, n_part; /* in plan.part, by their places: what dies before the rest. 0: it dies at once */
+    int first, last; /* steps that write it first and read it last; roots live on */
+    int alias;       /* slot whose memory it takes over (ASSIGN: the target leaf's), or -1 */
+    bool root, keep; /* as the segment's bits say */
+    int part,
+        n_part; /* in plan.part, by their places: what lives shorter than the rest. 0: all lives as long */
     /* of neither; set by the runtime's memory planner: */
     size_t offset; /* in the plan's memory: lent_bytes that are lent, then the arena */
     bool taken;    /* the step that reads it last writes another value in its place */
 } tn_plan_value;
 
-/* Bytes of a value, and the step that reads them last: as a recurrence goes on, the products of inputs behind
- * it are free. */
+/* Bytes of a value, and the steps that write them first and read them last: as a recurrence goes on, the
+ * products of inputs behind it are free, and gradients that are joined step by step need no room ahead of it. */
 typedef struct tn_plan_part {
     size_t low, high;
-    int last;
+    int first, last;
 } tn_plan_part;
 
 /* Bytes of the slab of f32 gradients that are nobody's before step `until`, which writes or reads them. */

@@ -175,20 +175,22 @@ static int check_shared(const tn_plan *p, tn_errbuf *err, tn_range_max *ends, la
         if (!in_arena(a)) continue;
         if (end > p->lent_bytes + p->arena_bytes)
             return wrong_memory(err, a->slot, "lies outside of the arena");
-        if (a->offset < p->lent_bytes && !tn_plan_lends(p, a->offset, end, a->last))
-            return wrong_memory(err, a->slot, "lies in a gradient's memory that is not lent");
         if (end > a->offset && !a->n_part) at[n++] = (laid){a->offset, end, a->first, a->last, i};
         for (int k = 0; k < a->n_part; k++) {
             const tn_plan_part *t = &p->part[a->part + k];
             if (t->low != (k ? t[-1].high : 0) || t->high < t->low ||
                 (k + 1 == a->n_part && t->high != end - a->offset))
                 return wrong_memory(err, a->slot, "is not the sum of its parts");
-            if (t->last < a->first || t->last > a->last)
+            if (t->first < a->first || t->last < t->first || t->last > a->last)
                 return wrong_memory(err, a->slot, "a part outlives it");
             if (t->high > t->low)
-                at[n++] = (laid){a->offset + t->low, a->offset + t->high, a->first, t->last, i};
+                at[n++] = (laid){a->offset + t->low, a->offset + t->high, t->first, t->last, i};
         }
     }
+    for (int i = 0; i < n; i++)
+        if (at[i].offset < p->lent_bytes && !tn_plan_lends(p, at[i].offset, at[i].end, at[i].last))
+            return wrong_memory(err, p->value[at[i].value].slot,
+                                "lies in a gradient's memory that is not lent");
     if (n) qsort(at, (size_t)n, sizeof *at, by_offset);
     for (int i = 0; i < n; i++) {
         const laid *a = &at[i];

@@ -264,8 +264,8 @@ static void cut_in_two(fu_ctx *c, tn_plan_value *v, size_t at, int last)
 {
     static tn_plan_part part[2];
     c->plan->part = part;
-    part[0] = (tn_plan_part){0, at, last};
-    part[1] = (tn_plan_part){at, v->elems * tn_dtype_size(v->dtype), v->last};
+    part[0] = (tn_plan_part){0, at, v->first, last};
+    part[1] = (tn_plan_part){at, v->elems * tn_dtype_size(v->dtype), v->first, v->last};
     v->part = 0;
     v->n_part = 2;
 }

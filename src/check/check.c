@@ -528,9 +528,12 @@ static void poison(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, i
 {
     TN_EACH(v, p->value, p->n_value) {
         const tn_tensor *n = v->slot < f->node.n ? f->node.at[v->slot] : NULL;
-        bool dies = v->last == step && !v->root && !v->keep && v->alias < 0 && !v->taken;
-        if (!dies || (n && tn_node_written(n))) continue;
-        memset(tn_plan_room(s, p, v), 0xff, v->elems * tn_dtype_size(v->dtype));
+        const bool stays = v->root || v->keep || v->alias >= 0 || v->taken || (n && tn_node_written(n));
+        if (stays || step < v->first || step > v->last) continue;
+        char *room = tn_plan_room(s, p, v);
+        if (!v->n_part && v->last == step) memset(room, 0xff, v->elems * tn_dtype_size(v->dtype));
+        for (const tn_plan_part *t = p->part + v->part; t < p->part + v->part + v->n_part; t++)
+            if (t->last == step) memset(room + t->low, 0xff, t->high - t->low);
     }
 }
 

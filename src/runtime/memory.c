@@ -4,8 +4,9 @@
  *
  * A value lives from the step that writes it first to the one that reads it last. Two values may share bytes
  * when their lives do not meet, or meet in one step only that may write the younger over the older
- * (tn_step.over); what lies in a part of a value that is dead already meets nobody (tn_plan_part). Values are placed one by one, each over one it may replace or be replaced by, else at the
- * lowest offset that is free during its whole life: the largest first, or those first that live when most is
+ * (tn_step.over); parts of a value may live shorter than the whole (tn_plan_part). Values are placed one by
+ * one, each over one it may replace or be replaced by, else at the lowest offset that is free as long as its
+ * parts live: the largest first, or those first that live when most is
  * alive (greedy by size and by breadth: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
  * Inference", 2020, section 5). While that takes more than is alive at once, the largest of the values that
  * reach higher is placed ahead of all others, and the best of all turns stays. Start with tn_plan_memory.
@@ -80,7 +81,7 @@ static span part_of(const tn_plan *p, const span *s, int k)
     const tn_plan_part *part = &p->part[v->part + k];
     const size_t end = k + 1 < v->n_part ? part->high : s->bytes;
     return (span){
-        .offset = s->offset + part->low, .bytes = end - part->low, .first = s->first, .last = part->last};
+        .offset = s->offset + part->low, .bytes = end - part->low, .first = part->first, .last = part->last};
 }
 
 static int parts_of(const tn_plan *p, const span *s)
@@ -181,6 +182,22 @@ static size_t lowest_free(planner *m, int first, int last, size_t at, size_t byt
 
 /* ---- placing ---- */
 
+/* The lowest offset where each part of s is free as long as it lives. */
+static size_t lowest_for(planner *m, span *s)
+{
+    size_t before;
+    s->offset = 0;
+    do {
+        before = s->offset;
+        for (int k = 0; k < parts_of(m->p, s); k++) {
+            const span part = part_of(m->p, s, k);
+            if (part.bytes)
+                s->offset += lowest_free(m, part.first, part.last, part.offset, part.bytes) - part.offset;
+        }
+    } while (s->offset != before);
+    return before;
+}
+
 static bool overlap(const span *a, size_t low, size_t high)
 {
     return a->offset < high && low < a->offset + a->bytes;
@@ -193,9 +210,14 @@ static bool fits_over(planner *m, int k, int q, bool overwrites)
     const span *s = &m->s[k], *a = &m->s[q];
     const int step = overwrites ? s->first : s->last;
     const size_t low = a->offset, high = low + s->bytes, end = low + a->bytes;
-    if (lowest_free(m, overwrites ? step + 1 : s->first, overwrites ? s->last : step - 1, low, s->bytes) !=
-        low)
-        return false;
+    span here = *s;
+    here.offset = low;
+    for (int i = 0; i < parts_of(m->p, s); i++) {
+        const span part = part_of(m->p, &here, i);
+        const int first = overwrites && part.first <= step ? step + 1 : part.first,
+                  last = !overwrites && part.last >= step ? step - 1 : part.last;
+        if (part.bytes && lowest_free(m, first, last, part.offset, part.bytes) != part.offset) return false;
+    }
     if (high > end && lowest_free(m, step, step, end, high - end) != end) return false;
     for (int side = 0; side < 2; side++)
         for (int i = a->over[side]; i >= 0; i = m->pair[i].next[side]) {
@@ -217,7 +239,7 @@ static size_t place(planner *m, int k)
             const bool lower = q < k && (!best || m->s[q].offset < best->offset);
             if (lower && fits_over(m, k, q, side)) best = &m->s[q];
         }
-    return best ? best->offset : lowest_free(m, s->first, s->last, 0, s->bytes);
+    return best ? best->offset : lowest_for(m, s);
 }
 
 /* The most that has to be there during one step beside what is lent: no placement needs less. What a step
@@ -244,6 +266,17 @@ static size_t most_alive(planner *m)
     return most;
 }
 
+/* Returns true where no part of s is dead in the step, or not there yet: others may lie in such a one. */
+static bool all_live(const tn_plan *p, const span *s, int step)
+{
+    bool all = true;
+    for (int k = 0; k < parts_of(p, s); k++) {
+        const span part = part_of(p, s, k);
+        all = all && part.first <= step && step <= part.last;
+    }
+    return all;
+}
+
 /* Pairs whose two live in the arena, one after the other; by the steps they share. */
 static void find_pairs(planner *m)
 {
@@ -256,8 +289,8 @@ static void find_pairs(planner *m)
             int from = m->of_slot[p->step[i].over[k].from], to = m->of_slot[p->step[i].over[k].to];
             if (from < 0 || to < 0) continue;
             span *a = &m->s[from], *b = &m->s[to];
-            if (a->last != i || b->first != i || b->bytes > a->bytes || parts_of(p, a) > 1 ||
-                parts_of(p, b) > 1)
+            if (b->bytes > a->bytes || !all_live(p, a, i) || !all_live(p, b, i) || a->last != i ||
+                b->first != i)
                 continue;
             m->pair[m->n_pair] = (pair){from, to, {a->over[0], b->over[1]}};
             a->over[0] = b->over[1] = m->n_pair++;
