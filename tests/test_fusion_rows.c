@@ -178,4 +178,46 @@ TEST(each_row_finds_its_form_of_exp)
     }
 }
 
+/* Rows too short for a vector are computed many at a time, one in each lane; the rest of the last vector, rows of any
+ * length and another number of them are right, too. */
+TEST(short_rows_lie_side_by_side)
+{
+    enum { MOST_ROWS = 1003, MOST_WIDTH = 63 };
+    static const int widths[] = {2, 3, 5, 7, 8, 10, 16, 20, 33, 63}, rows[] = {MOST_ROWS, 64, 517, 3};
+    static float x[MOST_ROWS * MOST_WIDTH], soft[MOST_ROWS * MOST_WIDTH];
+    static int64_t at[MOST_ROWS];
+    for (int i = 0; i < MOST_ROWS * MOST_WIDTH; i++)
+        x[i] = (float)(i * 37 % 29) * 0.25f - 3; /* many are equal */
+    for (int k = 0; k < (int)(sizeof widths / sizeof *widths); k++) {
+        tn_session *s = open_mode(TN_FUSED);
+        const int w = widths[k];
+        for (int r = 0; r < (int)(sizeof rows / sizeof *rows); r++) {
+            tn_step_begin(s);
+            tn_tensor *t = tn_from(s, x, TN_F32, TN_SHAPE(rows[r], w)), *y = tn_softmax(t, 1),
+                      *most = tn_argmax(t, 1, false);
+            if (!r) {
+                seen v = look(s);
+                assert_non_null(strstr(longest_text(&v), "column schedule"));
+                forget(&v);
+            }
+            assert_int_equal(tn_read(y, TN_F32, soft, (size_t)(rows[r] * w) * sizeof *soft), 0);
+            assert_int_equal(tn_read(most, TN_I64, at, (size_t)rows[r] * sizeof *at), 0);
+            assert_int_equal(tn_step_end(s), 0);
+            for (int i = 0; i < rows[r]; i++) {
+                double want[MOST_WIDTH];
+                int first = 0;
+                softmax_of(x + i * w, want, w);
+                for (int j = 1; j < w; j++) first = x[i * w + j] > x[i * w + first] ? j : first;
+                if (at[i] != first)
+                    fail_msg("%d wide: row %d's largest is %d, not %d", w, i, first, (int)at[i]);
+                for (int j = 0; j < w; j++)
+                    if (!(fabs((double)soft[i * w + j] - want[j]) <= 2e-6 * want[j]))
+                        fail_msg("%d wide: row %d, element %d: %.9g, expected %.9g", w, i, j,
+                                 (double)soft[i * w + j], want[j]);
+            }
+        }
+        assert_int_equal(tn_close(s), 0);
+    }
+}
+
 RUN_TESTS(NULL, NULL)

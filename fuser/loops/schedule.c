@@ -13,6 +13,7 @@
 #include "schedule.h"
 #include "../../src/core/int64.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- what is not stored at all points ---- */
@@ -296,17 +297,38 @@ static tn_cut_reason schedule_cpu(fu_prog *p)
     return TN_CUT_NONE;
 }
 
-/* Where nothing is reduced and the atom that memory is contiguous along is too short for a vector, the longest, if
- * there is much to compute: arithmetic in single steps takes longer than memory that jumps. */
+/* From a place to the next along atom a memory goes no further than a few lines. */
+static bool is_near(const fu_prog *p, int a)
+{
+    enum { NEAR = 64 };
+    TN_EACH(v, p->value, p->n_value)
+        if ((v->kind == FU_LOAD || v->kind == FU_PICK) && llabs(v->stride[a]) > NEAR) return false;
+    TN_EACH(s, p->store, p->n_store)
+        if (llabs(s->stride[a]) > NEAR) return false;
+    return true;
+}
+
+/* The atom that memory is contiguous along may be too short for a vector. If rows are, or leave some of one, the vector
+ * runs along a long atom that their elements are near to, so that what each row takes besides its few elements is
+ * taken once for many. If nothing is reduced and there is much to compute, it runs along the longest: arithmetic in
+ * single steps takes longer than memory that jumps. */
 static int vector_of(const fu_prog *p)
 {
-    enum { FEW = 8, MANY = 64, DEAR = 8 };
-    int best = fu_choose_vector(p), cost = 0;
-    TN_EACH(v, p->value, p->n_value) cost += v->kind == FU_OP ? fu_op_cost(v) : 0;
-    if (p->red || p->cross || p->extent[best] >= FEW || cost < DEAR || fu_can(p->c->target)->grid)
-        return best;
-    for (int a = 0; a < p->n_atom; a++)
-        if (p->extent[a] >= MANY && p->extent[a] > p->extent[best]) best = a;
+    enum { FEW = 8, WHOLE = 16, RAGGED = 64, MANY = 64, DEAR = 8 };
+    const int last = fu_vec(p);
+    const int64_t width = p->extent[last];
+    const bool row = p->red == fu_bit(last);
+    bool ragged = width % WHOLE != 0;
+    int best = last, cost = 0;
+    TN_EACH(v, p->value, p->n_value) {
+        if (v->kind == FU_RANDOM) return last;
+        cost += v->kind == FU_OP ? fu_op_cost(v) : 0;
+        ragged = ragged || fu_chooses(v);
+    }
+    if (p->second || p->cross || p->fold || width >= (!row ? FEW : ragged ? RAGGED : WHOLE + 1)) return last;
+    if (!row && (p->red || cost < DEAR)) return last;
+    for (int a = 0; a < last; a++)
+        if (p->extent[a] >= MANY && p->extent[a] > p->extent[best] && (!row || is_near(p, a))) best = a;
     return best;
 }
 
@@ -320,12 +342,19 @@ tn_cut_reason fu_schedule(fu_prog *p)
         for (int i = 0; i < p->n_store; i++) p->store[i].dom = 1;
     }
     tn_cut_reason why = fu_cross_sets(p);
+    bool turned = false;
     if (why) return why;
     fu_merge_atoms(p);
-    fu_move_last(p, vector_of(p));
+    fu_move_last(p, fu_choose_vector(p));
     fu_merge_atoms(p);
     p->fold = 0;
-    if (!fu_can(p->c->target)->grid && !few_rows(p)) fu_fold_columns(p);
+    if (!fu_can(p->c->target)->grid) {
+        if (!few_rows(p)) fu_fold_columns(p);
+        const int at = vector_of(p);
+        turned = at != fu_vec(p);
+        if (turned) fu_move_last(p, at);
+        if (turned) fu_merge_atoms(p);
+    }
     for (int i = 0; i < p->n_value; i++)
         if (p->value[i].kind == FU_REDUCE && !p->cross && p->value[i].reduces != p->red)
             return TN_CUT_REDUCED_AXES;
@@ -334,7 +363,8 @@ tn_cut_reason fu_schedule(fu_prog *p)
         if ((dom & p->red) && (dom & p->red) != p->red) return TN_CUT_REPEATED;
     }
     int vec = fu_vec(p);
-    p->outer = 0;
+    p->outer =
+        turned && p->red & 1 && !(p->red >> vec & 1) ? vec : 0; /* short rows have a length that is known */
     if (p->cross && (why = fu_cross_schedule(p))) return why;
     p->form = !p->red ? FU_POINTWISE : p->red >> vec & 1 ? FU_ROW : FU_COLUMN;
     for (int i = 0; i < p->n_store; i++) {

@@ -338,7 +338,7 @@ void fu_hoist(fu_em *e, int phase, bool inside)
 void fu_put_constants(fu_em *e, bool uncounted)
 {
     fu_prog *p = e->p;
-    const bool inside = p->outer == p->block || (p->form == FU_POINTWISE && p->outer == fu_vec(p));
+    const bool inside = p->outer == p->block || (p->form != FU_ROW && p->outer == fu_vec(p));
     if (!uncounted && (p->red >> p->outer & 1 || inside)) /* a loop runs up to the run-time extent */
         fu_line(&e->t, "const int64_t n%d = %sdim[%d];", p->outer, e->lang->args,
                 fu_dim(e, p->extent[p->outer]));
