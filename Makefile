@@ -245,7 +245,7 @@ $(BUILD)/tests/test_cuda_api $(BUILD)/tests/test_cusim: MOREFLAGS := $(if $(CUDA
 $(BUILD)/tests/test_nn_images: private MOREFLAGS += $(if $(findstring undefined,$(SAN)),-fno-sanitize=shift)
 # These compute: the answers they compare with, or what many numbers differ by.
 $(addprefix $(BUILD)/tests/,test_math test_gemm test_attention test_conv test_random_graphs test_random_programs test_random_training \
-    test_cuda_attention test_cuda_conv test_cuda_tiles test_cuda_products test_cuda_products_fused test_ops): private TESTOPT := -O1
+    test_cuda_attention test_cuda_attention_tiles test_cuda_conv test_cuda_tiles test_cuda_products test_cuda_products_fused test_ops): private TESTOPT := -O1
 $(BUILD)/tests/test_cuda_cases $(BUILD)/tests/test_texts: $(BUILD)/fve/bench/fused_vs_eager/cases.o
 $(BUILD)/tests/%: tests/%.c $(BUILD)/internal.a | $(BUILD)/tests
 	$(call say,CC,$<)
@@ -291,10 +291,11 @@ CUSIM_FULL ?= test_own_host test_ops test_programs test_programs_kept test_views
 CUSIM_RUN = TENSOR_DEVICE=cuda $(foreach l,DRIVER NVRTC BLASLT,TENSOR_CUDA_$(l)=$(abspath $(CUSIM_AT))/libcusim.so)
 .PHONY: cusim-full
 cusim-full: need-test
-	$(again) cusim $(CUSIM_FULL:%=$(BUILD)/tests/%) $(BUILD)/tests/test_cuda_conv $(BUILD)/tests/test_cuda_attention
+	$(again) cusim $(CUSIM_FULL:%=$(BUILD)/tests/%) $(BUILD)/tests/test_cuda_conv $(BUILD)/tests/test_cuda_attention $(BUILD)/tests/test_cuda_attention_tiles
 	@BUILD='$(BUILD)' TEST_TIMEOUT=3600 TEST_ENV='$(CUSIM_RUN) $(CUSIM_ENV)' sh tests/run.sh $(CUSIM_FULL:%=$(BUILD)/tests/%)
 	@$(BUILD)/tests/test_cuda_conv full
 	@$(BUILD)/tests/test_cuda_attention full
+	@$(BUILD)/tests/test_cuda_attention_tiles full
 # What NVRTC makes of our own kernels on tensor cores, into build/gpu/KERNELS.md; no GPU is needed.
 $(BUILD)/gpu/%: tests/gpu/%.c $(wildcard tests/gpu/table*.h) $(BUILD)/internal.a
 	@mkdir -p $(@D)
@@ -323,7 +324,7 @@ gpu-check:
 	 sh tests/gpu/check.sh
 CUSIM_DEFS := -DCUSIM_LIBRARY='"$(call path,$(CUSIM_AT))/libcusim.so"' \
               -DCUSIM_OLD_NVRTC='"$(call path,$(CUSIM_AT))/libnvrtc_old.so"'
-CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_scatter test_cuda_products_fused test_cuda_train test_failed_steps test_cuda_sizes test_cuda_conv test_cuda_prologue test_cuda_tiles test_cuda_tune test_cuda_attention test_cuda_attention_plans test_export_cuda%),$(TESTS))
+CUSIM_TESTS := $(filter $(addprefix $(BUILD)/tests/,test_cusim% test_cuda_loader test_cuda_device test_cuda_products test_cuda_scatter test_cuda_products_fused test_cuda_train test_failed_steps test_cuda_sizes test_cuda_conv test_cuda_prologue test_cuda_tiles test_cuda_tune test_cuda_attention test_cuda_attention_plans test_cuda_attention_tiles test_export_cuda%),$(TESTS))
 $(CUSIM_TESTS): $(CUSIM_AT)/libcusim.so $(CUSIM_AT)/libnvrtc_old.so
 $(CUSIM_TESTS): private MOREFLAGS += $(CUSIM_DEFS)
 

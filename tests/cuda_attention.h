@@ -359,7 +359,7 @@ static void attend(const config *c, const problem *p, const float *given, oracle
     }
 }
 
-static void problem_open(const config *c, problem *p)
+static inline void problem_open(const config *c, problem *p)
 {
     const tn_dtype d = c->dtype;
     const layout l = c->layout;
@@ -381,14 +381,14 @@ static void problem_open(const config *c, problem *p)
     if (c->mask) p->mask = mask_of(c);
 }
 
-static void problem_close(problem *p)
+static inline void problem_close(problem *p)
 {
     operand *all[] = {&p->q, &p->k, &p->v, &p->mask, &p->o, &p->go, &p->dq, &p->dk, &p->dv};
     for (int i = 0; i < (int)(sizeof all / sizeof *all); i++) free(all[i]->host);
 }
 
 /* Of a problem that has run: o is forward's, and lse. */
-static void oracle_open(const config *c, const problem *p, const float *lse, oracle *r)
+static inline void oracle_open(const config *c, const problem *p, const float *lse, oracle *r)
 {
     r->o = result_of(c, c->tq, c->head);
     r->lse = result_of(c, c->tq, 1);
@@ -399,7 +399,7 @@ static void oracle_open(const config *c, const problem *p, const float *lse, ora
         for (int h = 0; h < c->heads; h++) attend(c, p, lse, r, b, h);
 }
 
-static void oracle_close(oracle *r)
+static inline void oracle_close(oracle *r)
 {
     result_drop(&r->o);
     result_drop(&r->lse);
@@ -422,7 +422,8 @@ static void describe(const config *c, char *out, size_t room)
 static double worst_share;
 static char complaint[512];
 
-static bool compare(const config *c, const char *what, const result *r, const operand *o, const float *dense)
+static inline bool compare(const config *c, const char *what, const result *r, const operand *o,
+                           const float *dense)
 {
     char name[256];
     double wide = 0, all = 0;

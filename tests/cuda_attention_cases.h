@@ -1,8 +1,11 @@
 /* cuda_attention_cases.h - the problems for the attention kernels on tensor cores: a family for each kernel
- * that is tried, with the extents, layouts and masks it is tried on. Read first: problems. */
+ * that is tried, with the extents, layouts and masks it is tried on; and the text of a problem's kernels. Read
+ * first: problems. */
 #pragma once
 
 #include "cuda_attention.h"
+
+#include "src/device/embed.h"
 
 #define H      TN_F16
 #define B      TN_BF16
@@ -120,7 +123,7 @@ static const struct family {
 };
 
 /* All families' problems; those in which a query sees nothing in both ways of taking that. */
-static int problems(config *out, int room)
+static inline int problems(config *out, int room)
 {
     int n = 0;
     for (int f = 0; f < (int)(sizeof families / sizeof *families); f++)
@@ -137,4 +140,61 @@ static int problems(config *out, int room)
             }
         }
     return n;
+}
+
+/* ---- their kernels ---- */
+
+static bool warpgroups; /* by them wherever it can be */
+
+static fu_flash_desc desc_of(const config *c, fu_flash_pass pass)
+{
+    const bool all = pass != FU_FLASH_DELTA; /* which knows only where the mask stands among the buffers */
+    return (fu_flash_desc){pass,
+                           c->dtype,
+                           c->tf32,
+                           all && c->causal,
+                           all && c->dropout,
+                           all && c->strict,
+                           c->mask,
+                           c->head,
+                           c->batch,
+                           c->heads,
+                           c->tq,
+                           c->tk,
+                           true};
+}
+
+/* A fault to be put into the kernels' text: `to` in place of `from`. */
+typedef struct edit {
+    const char *from, *to;
+} edit;
+
+/* The text of a pass, with the fault if there is one, and its name; freed by the caller. */
+static char *text_of(const config *c, const problem *p, fu_flash_pass pass, const tn_target *target,
+                     const edit *planted, struct fu_flash_tile *tile, char name[64])
+{
+    const char *kernels, *ptx = tn_embed_text(TN_EMBED_PTX_CUH);
+    const fu_flash_desc d = desc_of(c, pass);
+    char defines[1024];
+    assert_true(fu_flash_tile(&d, target, tile));
+    struct fu_flash_tile by_groups;
+    if (warpgroups && fu_flash_warpgroups(&d, target, &by_groups)) *tile = by_groups;
+    kernels = fu_flash_text(pass, tile);
+    int n = fu_flash_defines(&d, tile, defines, sizeof defines);
+    n += snprintf(defines + n, sizeof defines - (size_t)n, "#define SCALE %.17g\n#define DROP_P %.17g\n",
+                  p->scale, p->drop);
+    assert_in_range(n, 1, sizeof defines - 1);
+    uint64_t hash = 0xcbf29ce484222325u; /* equal texts have equal names: they are compiled once */
+    for (const char *x = defines; *x; x++) hash = (hash ^ (uint8_t)*x) * 0x100000001b3u;
+    snprintf(name, 64, "attention_%016llx", (unsigned long long)hash);
+    char *text = malloc(strlen(kernels) + strlen(ptx) + (size_t)n + 256);
+    assert_non_null(text);
+    n = sprintf(text, "%s\n#define ENTRY %s\n%s#line 1 \"attention.cu\"\n", ptx, name, defines);
+    const char *at = planted ? strstr(kernels, planted->from) : NULL;
+    if (at)
+        sprintf(text + n, "%.*s%s%s", (int)(at - kernels), kernels, planted->to, at + strlen(planted->from));
+    else
+        strcpy(text + n, kernels);
+    assert_true(!planted || at);
+    return text;
 }

@@ -1,6 +1,6 @@
 /* table_attention.h - rows of the attention kernels: each pass, dtype and head, in the ways of table_uses,
  * among them what costs most registers, a mask that is added and dropout. That no combination of flags spills
- * is what `test_cuda_attention full` asks.
+ * is what `test_cuda_attention_tiles full` asks.
  *
  * The times are of a batch of 8 with 16 heads of 2048 queries and keys, or of a single sequence. Read first:
  * attention_row.
@@ -84,5 +84,5 @@ static inline bool attention_row(int i, table_row *out)
     out->share = t.share;
     out->wgmma = t.wgmma;
     out->bound = t.bound;
-    return true; /* tested by test_cuda_attention */
+    return true; /* tested by test_cuda_attention_tiles */
 }
