@@ -154,3 +154,18 @@ static tn_session *open_session(tn_mode mode, int threads)
     assert_non_null(s);
     return s;
 }
+
+/* A step of a new session, in which a case's operands stand; `leave` closes it, without an error. */
+static tn_session *enter(tn_mode mode, const at *c, tn_tensor **leaf, tn_tensor **x)
+{
+    tn_session *s = open_session(mode, 2);
+    tn_step_begin(s);
+    operands(s, c, leaf, x);
+    return s;
+}
+
+static void leave(tn_session *s)
+{
+    tn_step_end(s);
+    close_clean(s);
+}

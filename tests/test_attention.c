@@ -96,12 +96,9 @@ TEST(a_blind_query)
     static double got[4][4][N];
     for (int k = 0; k < 4; k++) { /* call: composite, kernel; written: composite, kernel */
         const bool call = k < 2, kernel = k & 1;
-        tn_session *s = tn_open(.mode = kernel ? TN_FUSED : TN_EAGER, .seed = 77, .log = quiet);
-        assert_non_null(s);
         at c = {"blind", 1, 1, T, T, D, false, false, NO_MASK, 0, TN_F32, 0};
-        tn_step_begin(s);
         tn_tensor *leaf[3], *x[3], *p, *o;
-        operands(s, &c, leaf, x);
+        tn_session *s = enter(kernel ? TN_FUSED : TN_EAGER, &c, leaf, x);
         double m[T * T];
         for (int i = 0; i < T * T; i++) m[i] = i / T != BLIND;
         tn_tensor *mask = tensor_of(s, m, TN_BOOL, 2, (int64_t[]){T, T});
@@ -116,9 +113,7 @@ TEST(a_blind_query)
         tn_backward(tn_sum(tn_square(o), TN_ALL, false));
         tn_read(o, TN_F64, got[k][3], sizeof got[k][3]);
         for (int i = 0; i < 3; i++) tn_read(tn_gradient(leaf[i]), TN_F64, got[k][i], sizeof got[k][i]);
-        tn_step_end(s);
-        if (tn_error(s)) fail_msg("%s", tn_error_text(s));
-        tn_close(s);
+        leave(s);
     }
     for (int k = 1; k < 4; k += 2)
         for (int w = 0; w < 4; w++)
@@ -143,16 +138,12 @@ TEST(all_drop_the_same)
     static float eye[T * T], got[3][T * T];
     for (int i = 0; i < T; i++) eye[i * T + i] = 1;
     for (int k = 0; k < 3; k++) {
-        tn_session *s = open_session(k == 0 ? TN_EAGER : TN_FUSED, 2);
         at c = {"drops", 1, 1, T, T, T, false, false, NO_MASK, 0.5, TN_F32, k < 2};
-        tn_step_begin(s);
         tn_tensor *leaf[3], *x[3];
-        operands(s, &c, leaf, x);
+        tn_session *s = enter(k == 0 ? TN_EAGER : TN_FUSED, &c, leaf, x);
         x[2] = tn_from(s, eye, TN_F32, TN_SHAPE(1, 1, T, T));
         tn_read(attend(s, &c, x), TN_F32, got[k], sizeof got[k]);
-        tn_step_end(s);
-        assert_int_equal(tn_error(s), 0);
-        tn_close(s);
+        leave(s);
     }
     int dropped = 0;
     for (int i = 0; i < T * T; i++) {
@@ -170,12 +161,9 @@ TEST(any_may_want_a_gradient)
     enum { T = 66, D = 32, N = 2 * T * D, ALL = 7 };
     static float want[3][N], got[N];
     for (int set = ALL; set > 0; set--) {
-        tn_session *s = tn_open(.mode = TN_FUSED, .seed = 77, .log = quiet);
-        assert_non_null(s);
         at c = {"wanted", 1, 2, T, T, D, false, false, NO_MASK, 0, TN_F32, 0};
-        tn_step_begin(s);
         tn_tensor *leaf[3], *x[3];
-        operands(s, &c, leaf, x);
+        tn_session *s = enter(TN_FUSED, &c, leaf, x);
         for (int i = 0; i < 3; i++) tn_requires_grad(leaf[i], set >> i & 1);
         tn_backward(tn_sum(tn_square(attend(s, &c, x)), TN_ALL, false));
         for (int i = 0; i < 3; i++) {
@@ -187,9 +175,7 @@ TEST(any_may_want_a_gradient)
                     fail_msg("set %d, operand %d, element %d: %g, expected %g", set, i, e, (double)to[e],
                              (double)want[i][e]);
         }
-        tn_step_end(s);
-        if (tn_error(s)) fail_msg("%s", tn_error_text(s));
-        tn_close(s);
+        leave(s);
     }
 }
 
@@ -211,9 +197,7 @@ static void plans_of(const at *c, seen *forward, seen *backward)
     tn_flush(s);
     assert_int_equal(tn_grad(loss, n, leaf, grad), 0);
     *backward = look(s);
-    tn_step_end(s);
-    assert_int_equal(tn_error(s), 0);
-    tn_close(s);
+    leave(s);
 }
 
 TEST(one_kernel_each_way)
@@ -243,17 +227,13 @@ TEST(memory_grows_as_the_rows_do)
     for (int64_t t = 1024; t <= 8192; t *= 2) {
         at c = {"long", 1, 1, t, t, 64, true, true, NO_MASK, 0, TN_F32, 0};
         seen now[2];
-        tn_session *s = open_session(TN_FUSED, 2);
-        tn_step_begin(s);
         tn_tensor *leaf[3], *x[3];
-        operands(s, &c, leaf, x);
+        tn_session *s = enter(TN_FUSED, &c, leaf, x);
         tn_tensor *o = attend(s, &c, x);
         now[0] = look(s);
         tn_backward(tn_sum(o, TN_ALL, false));
         now[1] = look(s);
-        tn_step_end(s);
-        assert_int_equal(tn_error(s), 0);
-        tn_close(s);
+        leave(s);
         for (int k = 0; k < 2; k++) {
             if (before[k].all && now[k].all > before[k].all * 21 / 10)
                 fail_msg("%lld elements for %lld rows, %lld for half of them", (long long)now[k].all,

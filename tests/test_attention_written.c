@@ -19,11 +19,9 @@ TEST(a_second_reader_of_the_probabilities)
     enum { N = 2 * 33 * 16, M = 2 * 70 * 16 };
     static double got[2][N + M + M + 1];
     for (int k = 0; k < 2; k++) {
-        tn_session *s = open_session(k ? TN_FUSED : TN_EAGER, 2);
         at c = {"twice", 1, 2, 33, 70, 16, false, false, BOOLS, 0, TN_F32, 1};
-        tn_step_begin(s);
         tn_tensor *leaf[3], *x[3], *p;
-        operands(s, &c, leaf, x);
+        tn_session *s = enter(k ? TN_FUSED : TN_EAGER, &c, leaf, x);
         tn_tensor *o = written(s, &c, x, mask_of(s, &c), &p);
         tn_tensor *loss = tn_add(weighted(s, o, 3), weighted(s, p, 8));
         tn_backward(loss);
@@ -31,9 +29,7 @@ TEST(a_second_reader_of_the_probabilities)
         tn_read(tn_gradient(leaf[0]), TN_F64, got[k] + 1, N * sizeof(double));
         tn_read(tn_gradient(leaf[1]), TN_F64, got[k] + 1 + N, M * sizeof(double));
         tn_read(tn_gradient(leaf[2]), TN_F64, got[k] + 1 + N + M, M * sizeof(double));
-        tn_step_end(s);
-        if (tn_error(s)) fail_msg("%s", tn_error_text(s));
-        tn_close(s);
+        leave(s);
     }
     for (int i = 0; i < 1 + N + M + M; i++)
         if (!(fabs(got[0][i] - got[1][i]) <= 2e-5 * fmax(1, fabs(got[0][i]))))
@@ -45,11 +41,9 @@ TEST(a_second_reader_of_the_probabilities)
 TEST(gradients_stop_where_they_are_told_to)
 {
     for (int k = 0; k < 5; k++) {
-        tn_session *s = open_session(TN_FUSED, 2);
-        tn_step_begin(s);
         at c = {"stopped", 1, 2, 64, 64, 32, false, false, NO_MASK, 0, TN_F32, 1};
         tn_tensor *leaf[3], *x[3];
-        operands(s, &c, leaf, x);
+        tn_session *s = enter(TN_FUSED, &c, leaf, x);
         if (k == 3) tn_no_grad_begin(s);
         tn_tensor *t = tn_matmul(x[0], tn_transpose(x[1], -1, -2));
         if (k == 3) tn_no_grad_end(s);
@@ -66,8 +60,7 @@ TEST(gradients_stop_where_they_are_told_to)
             assert_null(tn_gradient(leaf[1]));
             assert_non_null(tn_gradient(leaf[2]));
         }
-        tn_step_end(s);
-        tn_close(s);
+        leave(s);
     }
 }
 
@@ -88,9 +81,7 @@ TEST(masks_of_the_lowest_numbers)
         tn_backward(tn_sum(tn_square(y), TN_ALL, false));
         tn_read(y, TN_F64, o[k], sizeof o[k] / 2);
         tn_read(tn_gradient(x), TN_F64, o[k] + T * D, sizeof o[k] / 2);
-        tn_step_end(s);
-        if (tn_error(s)) fail_msg("%s", tn_error_text(s));
-        tn_close(s);
+        leave(s);
     }
     for (int i = 0; i < 2 * T * D; i++)
         if (!(fabs(o[0][i] - o[1][i]) <= 2e-5 * fmax(1, fabs(o[1][i]))))
@@ -101,11 +92,9 @@ TEST(masks_of_the_lowest_numbers)
 TEST(what_is_no_attention)
 {
     for (int k = 0; k < 5; k++) {
-        tn_session *s = open_session(TN_FUSED, 2);
-        tn_step_begin(s);
         at c = {"other", 1, 2, 64, 64, 32, false, false, NO_MASK, 0, TN_F32, 1};
         tn_tensor *leaf[3], *x[3], *y;
-        operands(s, &c, leaf, x);
+        tn_session *s = enter(TN_FUSED, &c, leaf, x);
         tn_tensor *t = tn_matmul(x[0], tn_transpose(x[1], 2, 3)),
                   *m = drawn(s, 8, TN_F32, 4, (int64_t[]){1, 2, 64, 64});
         tn_requires_grad(m, k == 0);
@@ -118,9 +107,7 @@ TEST(what_is_no_attention)
                       k == 4 ? drawn(s, 8, TN_F32, 4, (int64_t[]){1, 2, 64, 48}) : x[2]); /* another width */
         assert_non_null(y);
         assert_int_equal(look(s).attentions, 0);
-        tn_step_end(s);
-        assert_int_equal(tn_error(s), 0);
-        tn_close(s);
+        leave(s);
     }
 }
 
@@ -149,12 +136,9 @@ TEST(a_scale_of_zero)
     enum { TQ = 40, TK = 70, D = 32 };
     static double o[TQ * D], v[TK * D], m[TQ * TK];
     for (int masked = 0; masked < 2; masked++) {
-        tn_session *s = tn_open(.mode = TN_FUSED, .seed = 77, .log = quiet);
-        assert_non_null(s);
         at c = {"zero", 1, 1, TQ, TK, D, false, false, NO_MASK, 0, TN_F32, 0};
         tn_tensor *leaf[3], *x[3];
-        tn_step_begin(s);
-        operands(s, &c, leaf, x);
+        tn_session *s = enter(TN_FUSED, &c, leaf, x);
         for (int i = 0; i < TQ * TK; i++) m[i] = i % TK != 3;
         tn_tensor *t = tn_mul_scalar(tn_matmul(x[0], tn_transpose(x[1], 2, 3)), 0.0);
         if (masked)
@@ -164,9 +148,7 @@ TEST(a_scale_of_zero)
         assert_int_equal(look(s).attentions, 1);
         tn_read(t, TN_F64, o, sizeof o);
         tn_read(x[2], TN_F64, v, sizeof v);
-        tn_step_end(s);
-        if (tn_error(s)) fail_msg("%s", tn_error_text(s));
-        tn_close(s);
+        leave(s);
         for (int i = 0; i < TQ * D; i++) {
             double mean = 0;
             for (int j = 0; j < TK; j++) mean += masked && j == 3 ? 0 : v[j * D + i % D] / (TK - masked);
@@ -225,11 +207,8 @@ TEST(what_explain_says)
         "which saves 0.52 MB written and as much read"};
     for (int is_written = 0; is_written < 2; is_written++) {
         const at c = {"said", 2, 2, 128, 256, 32, !is_written, false, BOOLS, 0, TN_F32, is_written};
-        tn_session *s = tn_open(.mode = TN_FUSED, .seed = 77, .log = quiet);
-        assert_non_null(s);
         tn_tensor *leaf[3], *x[3];
-        tn_step_begin(s);
-        operands(s, &c, leaf, x);
+        tn_session *s = enter(TN_FUSED, &c, leaf, x);
         tn_backward(tn_sum(tn_square(attend(s, &c, x)), TN_ALL, false));
         tn_step_end(s);
         PRINTED(text, f) assert_int_equal(tn_explain(s, f), 0);

@@ -149,13 +149,10 @@ TEST_ON(arrays_refused, session())
     put("none", x, 0);
     assert_null(tn_dataset_arrays(s, 0, TN_ARRAYS({.path = in_base("none"), .dtype = TN_U8})));
     failed(s, TN_E_FORMAT, "0 items");
-    assert_null(tn_dataset_arrays(s, 3, 9, &bad[0].a));
-    failed(s, TN_E_ARG, "9 arrays");
-    assert_null(tn_dataset_arrays(s, 3, 1, NULL));
-    failed(s, TN_E_NULL, "NULL");
+    null_with(s, TN_E_ARG, "9 arrays", tn_dataset_arrays(s, 3, 9, &bad[0].a));
+    null_with(s, TN_E_NULL, "NULL", tn_dataset_arrays(s, 3, 1, NULL));
     assert_null(tn_dataset_arrays(NULL, 3, 1, &bad[0].a));
-    assert_null(tn_dataset_fn(s, 3, NULL, NULL, 1, &bad[0].a));
-    failed(s, TN_E_NULL, "no function");
+    null_with(s, TN_E_NULL, "no function", tn_dataset_fn(s, 3, NULL, NULL, 1, &bad[0].a));
 }
 
 /* ---- .npy ---- */
@@ -411,17 +408,12 @@ TEST(files_of_tokens)
         failed(s, TN_E_FORMAT, "is not below 25000");
         assert_null(tn_dataset_tokens(s, in_base("tokens"), .ctx = COUNT, .bits = bits));
         failed(s, TN_E_FORMAT, "more than a window");
-        assert_null(tn_dataset_tokens(s, in_base("tokens"), .bits = 8));
-        failed(s, TN_E_ARG, "bits 8");
-        assert_null(tn_dataset_tokens(s, in_base("tokens"), .vocabulary = -1));
-        failed(s, TN_E_ARG, "vocabulary -1");
-        assert_null(tn_dataset_tokens(s, NULL));
-        failed(s, TN_E_NULL, "NULL");
-        assert_null(tn_dataset_tokens(s, "/nowhere/t"));
-        failed(s, TN_E_IO, "/nowhere/t");
+        null_with(s, TN_E_ARG, "bits 8", tn_dataset_tokens(s, in_base("tokens"), .bits = 8));
+        null_with(s, TN_E_ARG, "vocabulary -1", tn_dataset_tokens(s, in_base("tokens"), .vocabulary = -1));
+        null_with(s, TN_E_NULL, "NULL", tn_dataset_tokens(s, NULL));
+        null_with(s, TN_E_IO, "/nowhere/t", tn_dataset_tokens(s, "/nowhere/t"));
         put("odd", file, 333);
-        assert_null(tn_dataset_tokens(s, in_base("odd"), .ctx = 5));
-        failed(s, TN_E_FORMAT, "333 bytes");
+        null_with(s, TN_E_FORMAT, "333 bytes", tn_dataset_tokens(s, in_base("odd"), .ctx = 5));
         assert_int_equal(tn_close(s), TN_OK);
     }
 }

@@ -207,8 +207,7 @@ TEST(other_kinds_of_files)
     }
     write_bytes("empty/a/0.png", "", 0); /* the first says how large items are */
     tn_session *s = session();
-    assert_null(tn_dataset_images(s, at("empty/")));
-    failed(s, TN_E_FORMAT, "empty//a/0.png: not a PNG or JPEG");
+    null_with(s, TN_E_FORMAT, "empty//a/0.png: not a PNG or JPEG", tn_dataset_images(s, at("empty/")));
     tn_close(s);
 }
 
@@ -266,11 +265,9 @@ TEST(classes_and_names)
     assert_int_equal(tn_dataset_classes(part), 4);
     assert_string_equal(tn_dataset_class(part, 2), "katze");
     write_png("strange/hund/1.png", &q);
-    assert_null(tn_dataset_images(s, at("strange/"), .like = d));
-    failed(s, TN_E_FORMAT, "hund: a class that");
+    null_with(s, TN_E_FORMAT, "hund: a class that", tn_dataset_images(s, at("strange/"), .like = d));
     tn_session *other = session();
-    assert_null(tn_dataset_images(other, at("part/"), .like = d));
-    failed(other, TN_E_SESSION, "another session");
+    null_with(other, TN_E_SESSION, "another session", tn_dataset_images(other, at("part/"), .like = d));
     tn_close(other);
     assert_int_equal(tn_close(s), TN_OK);
 }
@@ -280,24 +277,18 @@ TEST(folders_refused)
     picture q;
     draw(&q, 4, 4, 3, 0);
     tn_session *s = session();
-    assert_null(tn_dataset_images(s, NULL));
-    failed(s, TN_E_NULL, "dir");
+    null_with(s, TN_E_NULL, "dir", tn_dataset_images(s, NULL));
     assert_null(tn_dataset_images(NULL, "x"));
-    assert_null(tn_dataset_images(s, "/nowhere"));
-    failed(s, TN_E_IO, "/nowhere: No such file");
+    null_with(s, TN_E_IO, "/nowhere: No such file", tn_dataset_images(s, "/nowhere"));
     write_png("flat/1.png", &q);
-    assert_null(tn_dataset_images(s, at("flat/1.png")));
-    failed(s, TN_E_IO, "1.png");
-    assert_null(tn_dataset_images(s, at("flat/")));
-    failed(s, TN_E_FORMAT, "no folders");
+    null_with(s, TN_E_IO, "1.png", tn_dataset_images(s, at("flat/1.png")));
+    null_with(s, TN_E_FORMAT, "no folders", tn_dataset_images(s, at("flat/")));
     write_png("bare/a/1.png", &q);
     write_bytes("bare/b/1.gif", "x", 1);
-    assert_null(tn_dataset_images(s, at("bare/")));
-    failed(s, TN_E_FORMAT, "/b: no .jpg");
+    null_with(s, TN_E_FORMAT, "/b: no .jpg", tn_dataset_images(s, at("bare/")));
     write_png("loop/a/1.png", &q);
     assert_int_equal(symlink(".", at("loop/a/again")), 0);
-    assert_null(tn_dataset_images(s, at("loop/")));
-    failed(s, TN_E_IO, "a link lead back");
+    null_with(s, TN_E_IO, "a link lead back", tn_dataset_images(s, at("loop/")));
     write_png("good/a/1.png", &q);
     const tn_images_options bad[] = {
         {.height = -1}, {.width = 1 << 20},         {.channels = 2},    {.channels = 5},
@@ -305,14 +296,12 @@ TEST(folders_refused)
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         tn_images_options o = bad[i];
         o.size = sizeof(o);
-        assert_null(tn_dataset_images_with(s, at("good/"), &o));
-        failed(s, TN_E_ARG, "");
+        null_with(s, TN_E_ARG, "", tn_dataset_images_with(s, at("good/"), &o));
     }
     if (geteuid()) { /* root reads everything */
         write_png("shut/a/1.png", &q);
         chmod(at("shut/a"), 0);
-        assert_null(tn_dataset_images(s, at("shut/")));
-        failed(s, TN_E_IO, "Permission denied");
+        null_with(s, TN_E_IO, "Permission denied", tn_dataset_images(s, at("shut/")));
         chmod(at("shut/a"), 0700);
     }
     assert_int_equal(tn_close(s), TN_OK);

@@ -169,17 +169,12 @@ TEST(refused)
 {
     tn_session *s = session(TN_REF, 1);
     unlink(path);
-    assert_null(tn_dataset_text(s, path, TN_TRAIN));
-    failed(s, TN_E_IO, path);
-    assert_null(tn_dataset_text(s, dir, TN_TRAIN));
-    failed(s, TN_E_IO, "not a plain file");
+    null_with(s, TN_E_IO, path, tn_dataset_text(s, path, TN_TRAIN));
+    null_with(s, TN_E_IO, "not a plain file", tn_dataset_text(s, dir, TN_TRAIN));
     put_text();
-    assert_null(tn_dataset_text(s, NULL, TN_TRAIN));
-    failed(s, TN_E_NULL, "path NULL");
-    assert_null(tn_dataset_text(s, path, (tn_part)7));
-    failed(s, TN_E_ARG, "part 7");
-    assert_null(tn_dataset_text(s, path, TN_TRAIN, .ctx = -1));
-    failed(s, TN_E_ARG, "ctx -1");
+    null_with(s, TN_E_NULL, "path NULL", tn_dataset_text(s, NULL, TN_TRAIN));
+    null_with(s, TN_E_ARG, "part 7", tn_dataset_text(s, path, (tn_part)7));
+    null_with(s, TN_E_ARG, "ctx -1", tn_dataset_text(s, path, TN_TRAIN, .ctx = -1));
     assert_null(tn_dataset_text(s, path, TN_TRAIN, .ctx = SPLIT));
     failed(s, TN_E_FORMAT, "1003 characters are too few");
     assert_non_null(tn_dataset_text(s, path, TN_TRAIN, .ctx = SPLIT - 1));
@@ -202,10 +197,8 @@ TEST(refused)
     assert_int_equal(tn_next(tn_loader_open(d, .batch = 2, .shuffle = 1, .batches = 1), &b), 1);
     read_batch(&b, 2, 5, x, y);
     for (int i = 0; i < 10; i++) assert_int_equal(y[i], i % 5 ? -100 : tn_text_token(d, text[18]));
-    assert_null(tn_loader_open(d, .batches = -1));
-    failed(s, TN_E_ARG, "batches -1");
-    assert_null(tn_loader_open(d, .batch = INT64_MAX / 16, .shuffle = 1));
-    failed(s, TN_E_NOMEM, "no memory");
+    null_with(s, TN_E_ARG, "batches -1", tn_loader_open(d, .batches = -1));
+    null_with(s, TN_E_NOMEM, "no memory", tn_loader_open(d, .batch = INT64_MAX / 16, .shuffle = 1));
     close_well(s);
 }
 

@@ -1,28 +1,8 @@
-/* test_programs_kept.c - what outlives a read, a step or a mistake in a training program: tensors kept,
- * watched, viewed, freed while they wait; values that nobody kept; errors, which refuse the effects of their
- * step. As test_programs.c, on both devices in both modes. Start with run_everywhere in programs.h. */
+/* test_programs_kept.c - what outlives a read, a step or a mistake in a training program: tensors kept and
+ * watched; values that nobody kept; errors, which refuse the effects of their step. As test_programs.c, on both devices in both modes. Start with run_everywhere in programs.h. */
 #include "programs.h"
 
-/* ---- keeping, watching, viewing, freeing ---- */
-
-static void keep_step(run *r)
-{
-    tn_step_begin(r->s);
-    tn_tensor *twice = tn_mul_scalar(r->held[W], 2.0), *kept = tn_keep(twice);
-    tn_tensor *total = tn_sum(twice, TN_ALL, false);
-    note(r, tn_item(total), 2 * (r->w[0] + r->w[1]), 0);
-    tn_assign(r->held[W], tn_add_scalar(r->held[W], 0.5));
-    tn_tensor *later = tn_add(kept, r->held[W]);
-    const double old[2] = {2 * r->w[0], 2 * r->w[1]};
-    for (int i = 0; i < 2; i++) r->w[i] += 0.5;
-    note_all(r, later, 2, (const double[]){old[0] + r->w[0], old[1] + r->w[1]}, 0);
-    tn_assign(kept, tn_square(kept));
-    tn_step_end(r->s);
-    note_all(r, kept, 2, (const double[]){old[0] * old[0], old[1] * old[1]}, 0);
-    tn_free(kept);
-}
-
-TRAINING(what_is_kept_before_a_read_can_be_used_after_it, open_squares, keep_step, 6, 2, 0)
+/* ---- keeping and watching ---- */
 
 /* A GPU works on while the program does: a value is there, and a fault known, when something has waited. */
 static bool works_apart(const run *r) { return r->cpu && subject_device() == TN_CUDA; }
@@ -136,30 +116,6 @@ static void watch_step(run *r)
 }
 
 TRAINING(a_watched_value_is_the_step_befores, open_squares, watch_step, 6, 2, 0)
-
-/* A persistent tensor may be freed while operators that read it, or an assignment to it, still wait. */
-static void free_step(run *r)
-{
-    const double v[2] = {r->step + 1.0, -4};
-    tn_tensor *made = vector(r->s, 2, v); /* outside the step: lives until it is freed */
-    tn_step_begin(r->s);
-    tn_tensor *a = tn_mul_scalar(made, 3.0);
-    tn_free(made);
-    tn_tensor *kept = tn_keep(tn_add_scalar(a, 1.0)), *b = tn_square(kept);
-    tn_free(kept);
-    tn_tensor *other = tn_keep(a);
-    tn_assign(other, tn_add(other, a));
-    tn_tensor *c = tn_mul_scalar(other, 0.5);
-    tn_free(other);
-    note_all(r, b, 2, (const double[]){(3 * v[0] + 1) * (3 * v[0] + 1), 121}, 0);
-    note_all(r, a, 2, (const double[]){3 * v[0], -12}, 0);
-    note_all(r, c, 2, (const double[]){3 * v[0], -12}, 0);
-    tn_step_end(r->s);
-}
-
-static void open_nothing(run *r) { (void)r; }
-
-TRAINING(what_is_freed_while_it_waits_still_serves_its_readers, open_nothing, free_step, 6, 2, 0)
 
 /* ---- what is not kept ---- */
 

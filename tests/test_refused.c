@@ -227,6 +227,7 @@ static void play_step(held *h, model *m, const program *p, const char *way, int 
     error_is(h, m, way, number);
     tn_clear_error(s);
     m->broken = false;
+    assert_true(!tn_gradient(h->param) && !tn_has_gradient(h->param));
     compare(h, way, number, &m->now);
 }
 

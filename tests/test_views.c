@@ -26,104 +26,67 @@ typedef struct map {
 
 static int64_t at(int64_t i, int64_t j, int64_t k) { return (i * 3 + j) * 4 + k; }
 
-#define VIEW(id, expression)                                                                                 \
-    static tn_tensor *v_##id(tn_tensor *x) { return expression; }
-#define FROM(id, expression)                                                                                 \
-    static int64_t m_##id(const int64_t *o) { return expression; }
+/* X(name, the result's shape, the view, where its element at o comes from): views, reshapes that no strides can
+ * say, views of views of views, and views of computed values and into them. */
+/* clang-format off */
+#define MAPS(X) \
+    X(reshape, (4, 6), tn_reshape(x, TN_SHAPE(4, -1)), o[0] * 6 + o[1]) \
+    X(flatten, (2, 12), tn_flatten(x, -2), o[0] * 12 + o[1]) \
+    X(unsqueeze, (2, 3, 1, 4), tn_unsqueeze(x, -2), at(o[0], o[1], o[3])) \
+    X(squeeze, (6, 4), tn_squeeze(tn_reshape(x, TN_SHAPE(6, 1, 4)), 1), o[0] * 4 + o[1]) \
+    X(permute, (4, 2, 3), tn_permute(x, TN_AXES(2, 0, -2)), at(o[1], o[2], o[0])) \
+    X(transpose, (4, 3, 2), tn_transpose(x, -1, 0), at(o[2], o[1], o[0])) \
+    X(expand, (5, 2, 2, 4), tn_expand(tn_slice(x, 1, 1, 2, 1), TN_SHAPE(5, -1, 2, 4)), at(o[1], 1, o[3])) \
+    X(slice, (2, 3, 2), tn_slice(x, 2, 1, TN_END, 2), at(o[0], o[1], 1 + 2 * o[2])) \
+    X(slice_back, (2, 2, 4), tn_slice(x, 1, -1, TN_END, -2), at(o[0], 2 - 2 * o[1], o[2])) \
+    X(select, (2, 4), tn_select(x, 1, -1), at(o[0], 2, o[1])) \
+    X(flip, (2, 3, 4), tn_flip(x, TN_AXES(0, -1)), at(1 - o[0], o[1], 3 - o[2])) \
+    X(pad, (2, 6, 4), tn_pad(x, 1, 1, 2, -7), o[1] < 1 || o[1] > 3 ? -7 : at(o[0], o[1] - 1, o[2])) \
+    X(pad_twice, (3, 3, 5), tn_pad(tn_pad(x, 0, 1, 0, -3), 2, 0, 1, -4), \
+      o[2] == 4 ? -4 : o[0] == 0 ? -3 : at(o[0] - 1, o[1], o[2])) \
+    X(concat, (2, 9, 4), tn_concat(3, ((tn_tensor *[]){x, tn_flip(x, TN_AXES(1)), x}), 1), \
+      at(o[0], o[1] < 3 ? o[1] : o[1] < 6 ? 5 - o[1] : o[1] - 6, o[2])) \
+    X(stack, (2, 3, 4, 2), tn_stack(2, ((tn_tensor *[]){x, tn_flip(x, TN_AXES(0))}), -1), \
+      at(o[3] ? 1 - o[0] : o[0], o[1], o[2])) \
+    X(contiguous, (2, 4, 3), tn_contiguous(tn_transpose(x, 1, 2)), at(o[0], o[2], o[1])) \
+    X(fold, (6, 4), tn_reshape(tn_transpose(x, 0, 2), TN_SHAPE(6, 4)), \
+      at((o[0] * 4 + o[1]) % 2, (o[0] * 4 + o[1]) / 2 % 3, (o[0] * 4 + o[1]) / 6)) \
+    X(chain, (2, 3, 2), \
+      tn_slice(tn_flip(tn_transpose(tn_slice(x, 2, 3, 0, -1), 0, 2), TN_AXES(1)), 0, 1, TN_END, 1), \
+      at(o[2], 2 - o[1], 3 - (o[0] + 1))) \
+    X(chain_expand, (6, 2, 2), \
+      tn_reshape(tn_expand(tn_unsqueeze(tn_select(x, 0, 1), 0), TN_SHAPE(2, 3, 4)), TN_SHAPE(6, 2, 2)), \
+      at(1, o[0] % 3, o[1] * 2 + o[2])) \
+    X(chain_pad, (2, 3, 3), tn_slice(tn_transpose(tn_pad(x, 2, 1, 1, -9), 1, 2), 1, 0, TN_END, 2), \
+      2 * o[1] == 0 || 2 * o[1] == 5 ? -9 : at(o[0], o[2], 2 * o[1] - 1)) \
+    X(computed, (3, 2, 4), tn_transpose(tn_neg(tn_flip(tn_neg(x), TN_AXES(0))), 0, 1), \
+      at(1 - o[1], o[0], o[2])) \
+    X(computed_pad, (2, 6, 4), tn_neg(tn_pad(tn_neg(tn_flip(x, TN_AXES(1))), 1, 2, 1, 5)), \
+      o[1] < 2 || o[1] > 4 ? -5 : at(o[0], 4 - o[1], o[2])) \
+    X(computed_slice, (2, 2, 2), tn_neg(tn_slice(tn_slice(tn_neg(x), 2, 1, TN_END, 2), 1, -1, 0, -1)), \
+      at(o[0], 2 - o[1], 1 + 2 * o[2])) \
+    X(computed_select, (2, 5), tn_neg(tn_pad(tn_select(tn_neg(x), 1, 2), 1, 1, 0, 6)), \
+      o[1] == 0 ? -6 : at(o[0], 2, o[1] - 1)) \
+    X(computed_pads, (3, 3, 3), \
+      tn_neg(tn_slice(tn_pad(tn_pad(tn_neg(x), 2, 1, 1, 7), 0, 0, 1, 8), 2, 5, 0, -2)), \
+      o[0] == 2 ? -8 : o[2] == 0 ? -7 : at(o[0], o[1], 4 - 2 * o[2])) \
+    X(computed_corner, (2, 18), \
+      tn_neg(tn_reshape(tn_pad(tn_neg(tn_reshape(x, TN_SHAPE(6, 4))), 1, 0, 2, 9), TN_SHAPE(2, 18))), \
+      o[1] % 6 > 3 ? -9 : at(o[0], o[1] / 6, o[1] % 6)) \
+    X(border_cut_off, (2, 3, 4), tn_neg(tn_slice(tn_neg(tn_pad(x, 1, 0, 2, 5)), 1, 0, 3, 1)), \
+      at(o[0], o[1], o[2]))
 
-VIEW(reshape, tn_reshape(x, TN_SHAPE(4, -1)))
-FROM(reshape, o[0] * 6 + o[1])
-VIEW(flatten, tn_flatten(x, -2))
-FROM(flatten, o[0] * 12 + o[1])
-VIEW(unsqueeze, tn_unsqueeze(x, -2))
-FROM(unsqueeze, at(o[0], o[1], o[3]))
-VIEW(squeeze, tn_squeeze(tn_reshape(x, TN_SHAPE(6, 1, 4)), 1))
-FROM(squeeze, o[0] * 4 + o[1])
-VIEW(permute, tn_permute(x, TN_AXES(2, 0, -2)))
-FROM(permute, at(o[1], o[2], o[0]))
-VIEW(transpose, tn_transpose(x, -1, 0))
-FROM(transpose, at(o[2], o[1], o[0]))
-VIEW(expand, tn_expand(tn_slice(x, 1, 1, 2, 1), TN_SHAPE(5, -1, 2, 4)))
-FROM(expand, at(o[1], 1, o[3]))
-VIEW(slice, tn_slice(x, 2, 1, TN_END, 2))
-FROM(slice, at(o[0], o[1], 1 + 2 * o[2]))
-VIEW(slice_back, tn_slice(x, 1, -1, TN_END, -2))
-FROM(slice_back, at(o[0], 2 - 2 * o[1], o[2]))
-VIEW(select, tn_select(x, 1, -1))
-FROM(select, at(o[0], 2, o[1]))
-VIEW(flip, tn_flip(x, TN_AXES(0, -1)))
-FROM(flip, at(1 - o[0], o[1], 3 - o[2]))
-VIEW(pad, tn_pad(x, 1, 1, 2, -7))
-FROM(pad, o[1]<1 || o[1]> 3 ? -7 : at(o[0], o[1] - 1, o[2]))
-VIEW(pad_twice, tn_pad(tn_pad(x, 0, 1, 0, -3), 2, 0, 1, -4))
-FROM(pad_twice, o[2] == 4 ? -4 : o[0] == 0 ? -3 : at(o[0] - 1, o[1], o[2]))
-VIEW(concat, tn_concat(3, ((tn_tensor *[]){x, tn_flip(x, TN_AXES(1)), x}), 1))
-FROM(concat, at(o[0], o[1] < 3 ? o[1] : o[1] < 6 ? 5 - o[1] : o[1] - 6, o[2]))
-VIEW(stack, tn_stack(2, ((tn_tensor *[]){x, tn_flip(x, TN_AXES(0))}), -1))
-FROM(stack, at(o[3] ? 1 - o[0] : o[0], o[1], o[2]))
-VIEW(contiguous, tn_contiguous(tn_transpose(x, 1, 2)))
-FROM(contiguous, at(o[0], o[2], o[1]))
-/* A reshape that no strides can say. */
-VIEW(fold, tn_reshape(tn_transpose(x, 0, 2), TN_SHAPE(6, 4)))
-FROM(fold, at((o[0] * 4 + o[1]) % 2, (o[0] * 4 + o[1]) / 2 % 3, (o[0] * 4 + o[1]) / 6))
-/* Views of views of views. */
-VIEW(chain, tn_slice(tn_flip(tn_transpose(tn_slice(x, 2, 3, 0, -1), 0, 2), TN_AXES(1)), 0, 1, TN_END, 1))
-FROM(chain, at(o[2], 2 - o[1], 3 - (o[0] + 1)))
-VIEW(chain_expand,
-     tn_reshape(tn_expand(tn_unsqueeze(tn_select(x, 0, 1), 0), TN_SHAPE(2, 3, 4)), TN_SHAPE(6, 2, 2)))
-FROM(chain_expand, at(1, o[0] % 3, o[1] * 2 + o[2]))
-VIEW(chain_pad, tn_slice(tn_transpose(tn_pad(x, 2, 1, 1, -9), 1, 2), 1, 0, TN_END, 2))
-FROM(chain_pad, 2 * o[1] == 0 || 2 * o[1] == 5 ? -9 : at(o[0], o[2], 2 * o[1] - 1))
-VIEW(computed, tn_transpose(tn_neg(tn_flip(tn_neg(x), TN_AXES(0))), 0, 1))
-FROM(computed, at(1 - o[1], o[0], o[2]))
-
-/* Of computed values, and into them. */
-VIEW(computed_pad, tn_neg(tn_pad(tn_neg(tn_flip(x, TN_AXES(1))), 1, 2, 1, 5)))
-FROM(computed_pad, o[1]<2 || o[1]> 4 ? -5 : at(o[0], 4 - o[1], o[2]))
-VIEW(computed_slice, tn_neg(tn_slice(tn_slice(tn_neg(x), 2, 1, TN_END, 2), 1, -1, 0, -1)))
-FROM(computed_slice, at(o[0], 2 - o[1], 1 + 2 * o[2]))
-VIEW(computed_select, tn_neg(tn_pad(tn_select(tn_neg(x), 1, 2), 1, 1, 0, 6)))
-FROM(computed_select, o[1] == 0 ? -6 : at(o[0], 2, o[1] - 1))
-VIEW(computed_pads, tn_neg(tn_slice(tn_pad(tn_pad(tn_neg(x), 2, 1, 1, 7), 0, 0, 1, 8), 2, 5, 0, -2)))
-FROM(computed_pads, o[0] == 2 ? -8 : o[2] == 0 ? -7 : at(o[0], o[1], 4 - 2 * o[2]))
-VIEW(computed_corner,
-     tn_neg(tn_reshape(tn_pad(tn_neg(tn_reshape(x, TN_SHAPE(6, 4))), 1, 0, 2, 9), TN_SHAPE(2, 18))))
-FROM(computed_corner, o[1] % 6 > 3 ? -9 : at(o[0], o[1] / 6, o[1] % 6))
-VIEW(border_cut_off, tn_neg(tn_slice(tn_neg(tn_pad(x, 1, 0, 2, 5)), 1, 0, 3, 1)))
-FROM(border_cut_off, at(o[0], o[1], o[2]))
-
-#define MAP(id, ...)                                                                                         \
-    {                                                                                                        \
-#id, v_##id, (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__ }, m_##id                     \
-    }
+#define DIMS_OF(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__}
+/* clang-format on */
+#define X(id, shape_of, expression, origin)                                                                  \
+    static tn_tensor *v_##id(tn_tensor *x) { return expression; }                                            \
+    static int64_t m_##id(const int64_t *o) { return origin; }
+MAPS(X)
+#undef X
 static const map maps[] = {
-    MAP(computed_pad, 2, 6, 4),
-    MAP(computed_slice, 2, 2, 2),
-    MAP(computed_select, 2, 5),
-    MAP(computed_pads, 3, 3, 3),
-    MAP(computed_corner, 2, 18),
-    MAP(border_cut_off, 2, 3, 4),
-    MAP(reshape, 4, 6),
-    MAP(flatten, 2, 12),
-    MAP(unsqueeze, 2, 3, 1, 4),
-    MAP(squeeze, 6, 4),
-    MAP(permute, 4, 2, 3),
-    MAP(transpose, 4, 3, 2),
-    MAP(expand, 5, 2, 2, 4),
-    MAP(slice, 2, 3, 2),
-    MAP(slice_back, 2, 2, 4),
-    MAP(select, 2, 4),
-    MAP(flip, 2, 3, 4),
-    MAP(pad, 2, 6, 4),
-    MAP(pad_twice, 3, 3, 5),
-    MAP(concat, 2, 9, 4),
-    MAP(stack, 2, 3, 4, 2),
-    MAP(contiguous, 2, 4, 3),
-    MAP(fold, 6, 4),
-    MAP(chain, 2, 3, 2),
-    MAP(chain_expand, 6, 2, 2),
-    MAP(chain_pad, 2, 3, 3),
-    MAP(computed, 3, 2, 4),
+#define X(id, shape_of, expression, origin) {#id, v_##id, DIMS_OF shape_of, m_##id},
+    MAPS(X)
+#undef X
 };
 
 static void check_map(const map *m, int where)
