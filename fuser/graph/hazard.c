@@ -11,6 +11,7 @@
  *   fu_reads           whether an operand looks into memory that a writer overwrites, before or after it
  *
  * Within one kernel a writer may overwrite only what the kernel has read at the same element: program.c. */
+#include "../../src/core/int64.h"
 #include <stdlib.h>
 
 #include "graph.h"
@@ -38,13 +39,7 @@ static int by_address(const void *a, const void *b)
 static int piece_at(const fu_written *m, uintptr_t at)
 {
     int low = 0, high = m->n_edge;
-    while (low < high) {
-        const int middle = (low + high) / 2;
-        if (m->edge[middle] < at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    TN_BISECT(low, high, m->edge[middle] < at)
     return low;
 }
 
@@ -104,13 +99,7 @@ int fu_writer_near(const fu_ctx *c, int piece, uint32_t id, bool later)
 {
     const fu_written *m = &c->written;
     int low = m->begin[piece], high = m->begin[piece + 1], end = later ? high : low - 1;
-    while (low < high) { /* the first that is later than id */
-        const int middle = (low + high) / 2;
-        if (c->node[m->by[middle]].t->id <= id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    TN_BISECT(low, high, c->node[m->by[middle]].t->id <= id) /* the first that is later than id */
     for (int i = later ? low : low - 1; i != end; i += later ? 1 : -1)
         if (c->node[m->by[i]].live) return m->by[i];
     return -1;

@@ -6,7 +6,6 @@
  * A pass that breaks a rule makes no plan: the error names the pass, the node with its line in the program,
  * and the rule. The other two specifications stand in verify_program.c and verify_steps.c.
  * Start with fu_verify_graph. */
-#include <string.h>
 
 #include "graph.h"
 

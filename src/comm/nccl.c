@@ -2,7 +2,6 @@
  * tn_nccl_open, then launch. */
 #include "nccl.h"
 
-#include "../core/alloc.h"
 #include "../core/settings.h"
 
 #include <dlfcn.h>

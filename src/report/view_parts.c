@@ -1,6 +1,7 @@
 /* view_parts.c - what the files that make a view, and those that print it, all use. Start with tn_view_take.
  */
 #include "making.h"
+#include "../core/int64.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,13 +48,7 @@ int tn_part_at(const tn_making *m, uint32_t key, int run, int call, uint32_t at)
 {
     const tn_part want = {key, run, call, at, 0};
     int low = 0, high = m->n_part;
-    while (low < high) {
-        const int middle = (low + high) / 2;
-        if (by_part(&m->part[middle], &want) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    TN_BISECT(low, high, by_part(&m->part[middle], &want) < 0)
     return low;
 }
 

@@ -11,6 +11,7 @@
  * Inference", 2020, section 5). While that takes more than is alive at once, the largest of the values that
  * reach higher is placed ahead of all others, and the best of all turns stays. Start with tn_plan_memory.
  */
+#include "../core/int64.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,13 +99,7 @@ static bool lives_meet(const span *a, const span *b) { return a->first <= b->las
 static int piece_at(const cover *c, size_t at)
 {
     int low = 0, high = c->n;
-    while (low < high) {
-        const int middle = (low + high) / 2;
-        if (c->at[middle].high < at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    TN_BISECT(low, high, c->at[middle].high < at)
     return low;
 }
 

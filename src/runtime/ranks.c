@@ -3,7 +3,6 @@
 #include "ranks.h"
 
 #include "../core/hash.h"
-#include "../core/print.h"
 #include "log.h"
 
 #include <string.h>

@@ -6,6 +6,7 @@
  *
  * Start with tn_segment_collect.
  */
+#include "../core/int64.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -350,13 +351,7 @@ static bool count_writes(tn_graph *g, tn_flush_scratch *f)
 static int64_t writes_before(const tn_graph *g, const tn_flush_scratch *f, uint32_t id)
 {
     uint32_t low = g->n_settled, high = g->n_holders;
-    while (low < high) {
-        const uint32_t middle = (low + high) / 2;
-        if (g->holder[middle]->id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    TN_BISECT(low, high, g->holder[middle]->id < id)
     return f->writes[low - g->n_settled];
 }
 

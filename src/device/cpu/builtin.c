@@ -9,7 +9,6 @@
 #include "../ref/internal.h"
 #include "pool.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { MAX_TEMPS = 4 };

@@ -5,7 +5,6 @@
  *
  * Everything runs at the call and is done when it returns, so sync has nothing to do and a "device" pointer
  * is a plain pointer. Read first: tn_cpu_open, then launch. */
-#include "../../core/alloc.h"
 #include "../../core/settings.h"
 #include "../device.h"
 #include "builtin.h"

@@ -14,7 +14,6 @@
 #include "internal.h"
 #include "../../core/int64.h"
 
-#include "../../core/alloc.h"
 
 #include <string.h>
 

@@ -16,7 +16,6 @@
  */
 #include "api.h"
 
-#include "../../core/alloc.h"
 #include "../../core/settings.h"
 
 #include <dlfcn.h>
