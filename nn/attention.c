@@ -46,11 +46,10 @@ static tn_tensor *attend(const tn_multi_head_attention *a, tn_tensor *x, tn_cach
 {
     if (tn_ndim(x) != 3 || tn_dim(x, 2) != a->dim) {
         char layer[256];
-        tn_fail(tn_session_of(x), TN_E_SHAPE, "multi_head_attention_forward",
-                "x has %d axes, the last of %lld; %s expects [n, t, %lld]", tn_ndim(x),
-                (long long)tn_dim(x, -1), tn_nn_layer(a->in_proj_weight, layer, sizeof(layer)),
-                (long long)a->dim);
-        return NULL;
+        return tn_nn_fail(tn_session_of(x), TN_E_SHAPE, "multi_head_attention_forward",
+                          "x has %d axes, the last of %lld; %s expects [n, t, %lld]", tn_ndim(x),
+                          (long long)tn_dim(x, -1), tn_nn_layer(a->in_proj_weight, layer, sizeof(layer)),
+                          (long long)a->dim);
     }
     int64_t n = tn_dim(x, 0), t = tn_dim(x, 1), split[] = {n, t, 3, a->heads, a->dim / a->heads};
     int64_t joined[] = {n, t, a->dim};

@@ -28,10 +28,9 @@ static tn_tensor *drawn(tn_session *s, const nn_part *p)
 static bool make_part(tn_session *s, const char *op, const char *layer, const nn_part *p)
 {
     char name[256];
-    if (snprintf(name, sizeof(name), "%s.%s", layer, p->name) >= (int)sizeof(name)) {
-        tn_fail(s, TN_E_ARG, op, "the name %.32s.. is longer than %zu characters", layer, sizeof(name) - 1);
-        return false;
-    }
+    if (snprintf(name, sizeof(name), "%s.%s", layer, p->name) >= (int)sizeof(name))
+        return tn_nn_fail(s, TN_E_ARG, op, "the name %.32s.. is longer than %zu characters", layer,
+                          sizeof(name) - 1);
     tn_tensor *init = drawn(s, p);
     *p->at = !init ? NULL : p->buffer ? tn_buffer(s, name, init) : tn_param(s, name, init);
     tn_free(init);
@@ -238,11 +237,10 @@ NN_FORWARD(norm_forward, tn_norm, n, x, weight)
         .eps = n->eps, .momentum = n->momentum, .ndim = 1, .sync = n->sync, .size = sizeof(o)};
     if (x && tn_ndim(x) > 0 && tn_dim(x, -1) != n->features) {
         char layer[256];
-        tn_fail(tn_session_of(x), TN_E_SHAPE, "norm_forward", "x has %lld features, %s %lld",
-                (long long)tn_dim(x, -1),
-                tn_nn_layer(n->weight ? n->weight : n->running_mean, layer, sizeof(layer)),
-                (long long)n->features);
-        return NULL;
+        return tn_nn_fail(tn_session_of(x), TN_E_SHAPE, "norm_forward", "x has %lld features, %s %lld",
+                          (long long)tn_dim(x, -1),
+                          tn_nn_layer(n->weight ? n->weight : n->running_mean, layer, sizeof(layer)),
+                          (long long)n->features);
     }
     switch (n->kind) {
     case TN_BATCH_NORM:

@@ -87,13 +87,9 @@ int tn_finite_begin(tn_session *s, const tn_flush_scratch *f)
 
 static int loss_error(tn_session *s, const tn_tensor *loss, double v)
 {
-    tn_graph *g = &s->graph;
-    tn_call *open = g->call;
     const char *origin = s->explain->origin[isnan(v) ? NOT_A_NUMBER : INFINITE];
-    g->call = loss->call;
-    tn_error_set(g, TN_E_NONFINITE, "the loss is %g%s%s", v, *origin ? "; " : "", origin);
-    g->call = open;
-    return TN_E_NONFINITE;
+    return tn_error_of(&s->graph, loss->call, TN_E_NONFINITE, "the loss is %g%s%s", v, *origin ? "; " : "",
+                       origin);
 }
 
 int tn_finite_after(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, int step)

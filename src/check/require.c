@@ -92,12 +92,9 @@ static int refuse(tn_session *s, const tn_require *q, const tn_flush_scratch *f,
         why = tn_cut_text(c->reason);
         break;
     }
-    tn_call *open = s->graph.call, here = {.name = "require_fused", .file = q->file, .line = q->line};
-    s->graph.call = &here;
-    tn_error_set(&s->graph, TN_E_STATE, "%s and %s are not one kernel: %s", TN_NODE_WHERE(f->node.at[a]),
-                 TN_NODE_WHERE(f->node.at[b]), why);
-    s->graph.call = open;
-    return TN_E_STATE;
+    tn_call here = {.name = "require_fused", .file = q->file, .line = q->line};
+    return tn_error_of(&s->graph, &here, TN_E_STATE, "%s and %s are not one kernel: %s",
+                       TN_NODE_WHERE(f->node.at[a]), TN_NODE_WHERE(f->node.at[b]), why);
 }
 
 static bool one_group(const tn_plan *p, int a, int b)
@@ -117,11 +114,10 @@ static int check_one(tn_session *s, tn_require *q, const tn_flush_scratch *f, co
     if (first[1] < 0) return TN_OK;
     if (q->segment) {
         const tn_run_log *r = &s->explain->now.run[q->segment - 1];
-        tn_fail(s, TN_E_STATE, "require_fused",
-                "%s ran apart from what was recorded before it: %s%s%s at %s:%d stands between",
-                TN_NODE_WHERE(f->node.at[first[1]]), r->ender, r->what[0] ? " of " : "", r->what,
-                tn_short_file(r->file), r->line);
-        return TN_E_STATE;
+        return tn_fail(s, TN_E_STATE, "require_fused",
+                       "%s ran apart from what was recorded before it: %s%s%s at %s:%d stands between",
+                       TN_NODE_WHERE(f->node.at[first[1]]), r->ender, r->what[0] ? " of " : "", r->what,
+                       tn_short_file(r->file), r->line);
     }
     q->segment = s->explain->now.n + 1;
     return TN_OK;

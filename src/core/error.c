@@ -7,9 +7,9 @@
 #include "../device/device.h"
 #include "graph.h"
 
-void *tn_error_set(tn_graph *g, int status, const char *fmt, ...)
+static void set(tn_graph *g, int status, const char *fmt, va_list ap)
 {
-    if (g->error.status) return NULL;
+    if (g->error.status) return;
     const char *lost = g->device && g->device->lost ? g->device->failure.text : NULL;
     g->error.status = lost ? TN_E_DEVICE : status; /* whatever did not work for it */
     size_t size = sizeof g->error.text, n = 0;
@@ -25,13 +25,30 @@ void *tn_error_set(tn_graph *g, int status, const char *fmt, ...)
                        : snprintf(g->error.text, size, "%s%s: ", named->name, way);
         n = k < 0 ? 0 : (size_t)k < size ? (size_t)k : size - 1;
     }
-    va_list ap;
-    va_start(ap, fmt);
     tn_vsnprintf(g->error.text + n, size - n, fmt, ap);
-    va_end(ap);
     n = strlen(g->error.text);
     if (lost && !strstr(g->error.text, lost)) snprintf(g->error.text + n, size - n, ": %s", lost);
+}
+
+void *tn_error_set(tn_graph *g, int status, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    set(g, status, fmt, ap);
+    va_end(ap);
     return NULL;
+}
+
+int tn_error_of(tn_graph *g, tn_call *call, int status, const char *fmt, ...)
+{
+    tn_call *open = g->call;
+    va_list ap;
+    if (call) g->call = call;
+    va_start(ap, fmt);
+    set(g, status, fmt, ap);
+    va_end(ap);
+    g->call = open;
+    return status;
 }
 
 const char *tn_shape_text(char *buf, size_t n, int ndim, const int64_t *shape)

@@ -458,6 +458,9 @@ void tn_rule_save_list(tn_rule *r, int n, tn_tensor **values); /* in the graph's
 /* Errors: the first one is kept. Returns NULL so that operators can `return tn_fail_op(...)`. The text gets
  * the current call's name and place in front: "matmul at train.c:41: ...". */
 void *tn_error_set(tn_graph *g, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* The same in the name of `call`, NULL: of the one that is open. Returns status. */
+int tn_error_of(tn_graph *g, tn_call *call, int status, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 const char *tn_shape_text(char *buf, size_t n, int ndim, const int64_t *shape); /* "[2, 3]" */
 /* "'fc.weight' [10, 784]", or the shape alone where x has no name. */
 const char *tn_tensor_text(char *buf, size_t n, const tn_tensor *x);

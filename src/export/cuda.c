@@ -105,17 +105,6 @@ static void put_text(tn_export *x, const char *text, const char *entry, const ch
     tn_growing_free(&undone);
 }
 
-static bool is_taken(const tn_export *x, const char *name)
-{
-    for (int i = 0; i < x->n_slot; i++)
-        if (!strcmp(x->var[i], name)) return true;
-    for (int i = 0; i < x->n_mark; i++)
-        if (!strcmp(x->mark[i].name, name)) return true;
-    for (int i = 0; i < x->n_kernel; i++)
-        if (!strcmp(x->kernel[i].name, name)) return true;
-    return false;
-}
-
 /* The kernel's name in the file, where it is put when it is first needed; NULL: no memory. */
 static const char *kernel(tn_export *x, const tn_step *st, const tn_source *src)
 {
@@ -123,7 +112,7 @@ static const char *kernel(tn_export *x, const tn_step *st, const tn_source *src)
         if (!strcmp(x->kernel[i].text, src->text)) return x->kernel[i].name;
     char name[EXPORT_NAME];
     snprintf(name, sizeof name, "%.50s", src->entry);
-    for (int k = 2; is_taken(x, name); k++) snprintf(name, sizeof name, "%.50s_v%d", src->entry, k);
+    for (int k = 2; ex_is_taken(x, name); k++) snprintf(name, sizeof name, "%.50s_v%d", src->entry, k);
     char *text = tn_strdup(src->text);
     if (!text || !tn_reserve(&x->kernel, &x->cap_kernel, x->n_kernel + 1, sizeof *x->kernel)) {
         tn_free_mem(text);

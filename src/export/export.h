@@ -141,6 +141,7 @@ typedef struct ex_function {
 void ex_take_function(tn_export *x, const tn_step *st, ex_function *fn, const char *text);
 /* Puts it where no other has its text, names it after `name`, and frees its body. */
 void ex_put_function(tn_export *x, const tn_step *st, ex_function *fn, const char *name, bool finish);
+bool ex_is_taken(const tn_export *x, const char *name); /* by a variable, a mark or a kernel of a .cu */
 /* The calls that a step of the plan came of. */
 void ex_put_calls(tn_export *x, const tn_step *st, tn_growing *t);
 

@@ -210,7 +210,7 @@ static size_t arrays(const char *body)
     return bytes;
 }
 
-static void put_signature(tn_growing *t, const ex_function *fn, bool parts)
+static void put_signature(tn_growing *t, const tn_step *st, const ex_function *fn, bool parts)
 {
     const char *comma = "";
     TN_EACH(p, fn->param, fn->n) {
@@ -220,12 +220,23 @@ static void put_signature(tn_growing *t, const ex_function *fn, bool parts)
         comma = ", ";
     }
     for (int i = 0; i < fn->n_scalar; i++) {
-        tn_put(t, "%sSCALAR%d scalar%d", comma, fn->scalar[i], fn->scalar[i]);
+        tn_put(t, "%s%s scalar%d", comma, ex_scalar_type(st->scalar[fn->scalar[i]].what), fn->scalar[i]);
         comma = ", ";
     }
     if (fn->faults) tn_put(t, "%sint *fault", comma);
     if (fn->faults) comma = ", ";
     if (parts) tn_put(t, "%sint64_t begin, int64_t end", comma);
+}
+
+bool ex_is_taken(const tn_export *x, const char *name)
+{
+    for (int i = 0; i < x->n_slot; i++)
+        if (!strcmp(x->var[i], name)) return true;
+    for (int i = 0; i < x->n_mark; i++)
+        if (!strcmp(x->mark[i].name, name)) return true;
+    for (int i = 0; i < x->n_kernel; i++)
+        if (!strcmp(x->kernel[i].name, name)) return true;
+    return false;
 }
 
 /* The same text under the same name is one function; the same name with another text gets a number. */
@@ -239,10 +250,7 @@ static int name_function(tn_export *x, const char *base, const char *rest, char 
             snprintf(out, EXPORT_NAME, "%.50s_v%d", base, k);
         snprintf(head, sizeof head, "static void %s(", out);
         const char *there = x->kernels.p ? strstr(x->kernels.p, head) : NULL;
-        bool taken = false;
-        for (int i = 0; i < x->n_slot && !taken; i++) taken = !strcmp(x->var[i], out);
-        for (int i = 0; i < x->n_mark && !taken; i++) taken = !strcmp(x->mark[i].name, out);
-        if (taken) continue;
+        if (ex_is_taken(x, out)) continue;
         if (!there) return 0;
         if (!strncmp(there + strlen(head), rest, strlen(rest))) return 1;
     }
@@ -267,19 +275,7 @@ void ex_put_function(tn_export *x, const tn_step *st, ex_function *fn, const cha
 {
     tn_growing rest = {0};
     find_aliases(x, st, fn);
-    tn_growing head = {0};
-    put_signature(&head, fn, x->options.threads);
-    for (const char *s = head.p ? head.p : ""; *s;) { /* scalars by their types */
-        const char *e = after(s, "SCALAR");
-        if (e) {
-            char *close = NULL;
-            tn_put(&rest, "%s", ex_scalar_type(st->scalar[strtol(e, &close, 10)].what));
-            s = close;
-        } else {
-            tn_put_bytes(&rest, s++, 1);
-        }
-    }
-    tn_growing_free(&head);
+    put_signature(&rest, st, fn, x->options.threads);
     tn_put(&rest, ")\n{\n");
     if (!x->options.threads)
         tn_put(&rest, "    const int64_t begin = 0, end = %lld;\n",

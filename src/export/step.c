@@ -82,13 +82,12 @@ static void refuse(tn_export *x, const tn_step *st, const char *what, tn_dtype d
 }
 
 /* The array of a weight's scales, or NULL. */
-static const char *scale_of(const tn_export *x, int slot, char out[EXPORT_NAME + 8])
+static void scale_of(const tn_export *x, int slot, char out[EXPORT_NAME + 8])
 {
     const ex_place *p = &x->place[slot];
     const bool scaled = p->kind == EX_REGION && x->region[p->index].weights == TN_EXPORT_INT8;
     snprintf(out, EXPORT_NAME + 8, "%s%s", scaled ? x->region[p->index].name : "NULL",
              scaled ? "_scale" : "");
-    return out;
 }
 
 static void take_room(size_t *room, int64_t floats)
@@ -112,18 +111,28 @@ static void put_items(const tn_export *x, tn_growing *to, const char *function, 
         tn_put(to, "        %s(&call, room, 0, %lld);\n", function, (long long)items);
 }
 
+/* The operands of a product or a convolution, and its weight's scales. */
+typedef struct operands {
+    char of[4][LINE], scale[EXPORT_NAME + 8];
+} operands;
+
+/* false: there are none of this dtype in C99, which is told. */
+static bool take_operands(tn_export *x, const tn_step *st, const char *what, tn_dtype d, operands *o)
+{
+    if (d != TN_F32) {
+        refuse(x, st, what, d);
+        return false;
+    }
+    for (int i = 0; i < 4; i++) ex_operand(x, st, i, o->of[i], sizeof o->of[i]);
+    scale_of(x, st->buf[1], o->scale);
+    return true;
+}
+
 static void write_gemm(tn_export *x, const tn_step *st, tn_growing *to)
 {
     const tn_gemm *g = &st->gemm;
-    char a[LINE], b[LINE], bias[LINE], c[LINE], scale[EXPORT_NAME + 8];
-    if (g->dtype != TN_F32) {
-        refuse(x, st, "product", g->dtype);
-        return;
-    }
-    ex_operand(x, st, 0, a, sizeof a);
-    ex_operand(x, st, 1, b, sizeof b);
-    ex_operand(x, st, 2, bias, sizeof bias);
-    ex_operand(x, st, 3, c, sizeof c);
+    operands o;
+    if (!take_operands(x, st, "product", g->dtype, &o)) return;
     int64_t times = 1;
     for (int i = 0; i < g->batch_ndim; i++) times *= g->batch[i];
     tn_put(to, "    {\n        const product call = {.m = %lld, .n = %lld, .k = %lld", (long long)g->m,
@@ -137,8 +146,8 @@ static void write_gemm(tn_export *x, const tn_step *st, tn_growing *to)
     tn_put(to,
            ",\n            .a = %s, .a_row = %lld, .a_col = %lld, .b = %s, .b_row = %lld, .b_col = %lld, "
            ".pack = &%s,\n            .scale = %s, .bias = %s, .relu = %d, .c = %s, .c_row = %lld};\n",
-           a, (long long)g->a_row, (long long)g->a_col, b, (long long)g->b_row, (long long)g->b_col,
-           ex_pack(x, st->buf[1]), scale_of(x, st->buf[1], scale), bias, g->epilogue == TN_EPI_RELU, c,
+           o.of[0], (long long)g->a_row, (long long)g->a_col, o.of[1], (long long)g->b_row,
+           (long long)g->b_col, ex_pack(x, st->buf[1]), o.scale, o.of[2], g->epilogue == TN_EPI_RELU, o.of[3],
            (long long)g->c_row);
     put_items(x, to, "matmul", times * blocks_of(g->n, COLUMNS) * blocks_of(g->m, BLOCK));
     tn_put(to, "    }\n");
@@ -202,15 +211,8 @@ static void put_conv_calls(tn_export *x, const tn_step *st, const char *out, tn_
 static void write_conv(tn_export *x, const tn_step *st, tn_growing *to)
 {
     const tn_conv2d_desc *d = &st->conv;
-    char in0[LINE], in1[LINE], bias[LINE], out[LINE], scale[EXPORT_NAME + 8];
-    if (d->dtype != TN_F32) {
-        refuse(x, st, "convolution", d->dtype);
-        return;
-    }
-    ex_operand(x, st, 0, in0, sizeof in0);
-    ex_operand(x, st, 1, in1, sizeof in1);
-    ex_operand(x, st, 2, bias, sizeof bias);
-    ex_operand(x, st, 3, out, sizeof out);
+    operands o;
+    if (!take_operands(x, st, "convolution", d->dtype, &o)) return;
     tn_put(to,
            "    {\n        const convolution call = {.n = %lld, .h = %lld, .w = %lld, .c = %lld, .oc = %lld, "
            ".kh = %lld, .kw = %lld,\n            .oh = %lld, .ow = %lld, .groups = %lld, .stride = {%lld, "
@@ -220,14 +222,14 @@ static void write_conv(tn_export *x, const tn_step *st, tn_growing *to)
            (long long)d->kh, (long long)d->kw, (long long)d->oh, (long long)d->ow, (long long)d->groups,
            (long long)d->stride[0], (long long)d->stride[1], (long long)d->pad[0], (long long)d->pad[2],
            (long long)d->dilation[0], (long long)d->dilation[1], d->pass == TN_CONV_DATA_GRAD,
-           d->epilogue == TN_EPI_RELU, in0);
+           d->epilogue == TN_EPI_RELU, o.of[0]);
     if (d->pass == TN_CONV_WEIGHT_GRAD)
-        tn_put(to, ".gy = %s, ", in1);
+        tn_put(to, ".gy = %s, ", o.of[1]);
     else
-        tn_put(to, ".weight = %s, .pack = &%s, .scale = %s, .bias = %s, ", in1, ex_pack(x, st->buf[1]),
-               scale_of(x, st->buf[1], scale), bias);
-    tn_put(to, ".to = %s,\n            ", out);
-    put_conv_calls(x, st, out, to);
+        tn_put(to, ".weight = %s, .pack = &%s, .scale = %s, .bias = %s, ", o.of[1], ex_pack(x, st->buf[1]),
+               o.scale, o.of[2]);
+    tn_put(to, ".to = %s,\n            ", o.of[3]);
+    put_conv_calls(x, st, o.of[3], to);
     tn_put(to, "    }\n");
     x->macs += (double)d->n * (double)d->oh * (double)d->ow * (double)d->oc * (double)d->kh * (double)d->kw *
                (double)d->c / (double)d->groups;

@@ -32,8 +32,8 @@ static int copy_out(tn_session *s, tn_tensor *v)
     tn_storage *copy = tn_storage_new(g, bytes);
     if (!copy || s->device->copy(s->device, copy->data, tn_node_data(v), bytes)) {
         tn_storage_release(copy);
-        tn_error_set(g, TN_E_NOMEM, "no memory to keep the old value of '%s'", v->name ? v->name : "");
-        return TN_E_NOMEM;
+        return tn_error_of(g, NULL, TN_E_NOMEM, "no memory to keep the old value of '%s'",
+                           v->name ? v->name : "");
     }
     tn_storage_release(v->buf);
     v->buf = copy;

@@ -20,11 +20,8 @@
 static int no_device_memory(tn_session *s, size_t bytes, tn_call *call)
 {
     const char *why = s->device->failure.text;
-    tn_call *open = s->graph.call;
-    if (call) s->graph.call = call;
-    tn_error_set(&s->graph, TN_E_NOMEM, "no device memory for %zu bytes%s%s", bytes, why[0] ? ": " : "", why);
-    s->graph.call = open;
-    return TN_E_NOMEM;
+    return tn_error_of(&s->graph, call, TN_E_NOMEM, "no device memory for %zu bytes%s%s", bytes,
+                       why[0] ? ": " : "", why);
 }
 
 static void set_address(tn_flush_scratch *f, int slot, void *to)
@@ -375,13 +372,7 @@ static void step_failed(tn_session *s, const tn_flush_scratch *f, const tn_plan 
 {
     const char *why = err->text[0] ? err->text : tn_status_text(status);
     const tn_tensor *n = host_node(f, p, st);
-    tn_call *open = s->graph.call;
-    if (n && n->call) s->graph.call = n->call;
-    if (n)
-        tn_error_set(&s->graph, status, "%s", why);
-    else
-        tn_error_set(&s->graph, status, "%s: %s", st->name, why);
-    s->graph.call = open;
+    tn_error_of(&s->graph, n ? n->call : NULL, status, "%s%s%s", n ? "" : st->name, n ? "" : ": ", why);
 }
 
 static int run_plan(tn_session *s, tn_flush_scratch *f, tn_plan *p, int n_slot)

@@ -99,10 +99,8 @@ static int make_plan(tn_session *s, tn_flush_scratch *f, bool unguarded, tn_plan
         p = NULL;
         status = tn_plan_build(&seg, &s->target, &p, &err);
     }
-    if (status) {
-        tn_error_set(&s->graph, status, "%s", err.text[0] ? err.text : "no plan could be made");
-        return status;
-    }
+    if (status)
+        return tn_error_of(&s->graph, NULL, status, "%s", err.text[0] ? err.text : "no plan could be made");
     status = compile_plan(s, p, &err);
     if (status) {
         if (s->device->no_compiler) /* not an error: run_builtin takes over, and says so once */

@@ -48,10 +48,9 @@ static int read_in_time(tn_session *s, const tn_tensor *n)
         const tn_tensor *b = n->in[k]->base;
         const tn_tensor *writer = tn_lost_to(b, n->id);
         if (!writer) continue;
-        tn_error_set(&s->graph, TN_E_NOT_KEPT,
-                     "%s reads %s, which %s has assigned to since; tn_keep its value before that",
-                     TN_NODE_WHERE(n), b->name ? b->name : "a tensor", TN_NODE_WHERE(writer));
-        return TN_E_NOT_KEPT;
+        return tn_error_of(&s->graph, NULL, TN_E_NOT_KEPT,
+                           "%s reads %s, which %s has assigned to since; tn_keep its value before that",
+                           TN_NODE_WHERE(n), b->name ? b->name : "a tensor", TN_NODE_WHERE(writer));
     }
     return TN_OK;
 }
@@ -61,11 +60,7 @@ static int fail_at(tn_session *s, tn_tensor *n, int status, const tn_errbuf *err
 {
     if (status == TN_E_INDEX) n->flags |= TN_F_REFUSED;
     if (status == TN_E_INDEX && tn_node_indexes(n) && tn_index_error(s, n, NULL)) return status;
-    tn_call *open = s->graph.call;
-    if (n->call) s->graph.call = n->call;
-    tn_error_set(&s->graph, status, "%s", err->text[0] ? err->text : tn_status_text(status));
-    s->graph.call = open;
-    return status;
+    return tn_error_of(&s->graph, n->call, status, "%s", err->text[0] ? err->text : tn_status_text(status));
 }
 
 /* By the interpreter, which keeps everything, or with the loops that were built in. */

@@ -42,15 +42,9 @@ int tn_fail(tn_session *s, int status, const char *op, const char *format, ...)
     va_start(ap, format);
     tn_vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
-    if (s->graph.call)
-        tn_error_set(&s->graph, status, "%s: %s", op, text);
-    else {
-        tn_call here = {.name = op};
-        s->graph.call = &here;
-        tn_error_set(&s->graph, status, "%s", text);
-        s->graph.call = NULL;
-    }
-    return status;
+    tn_call here = {.name = op};
+    if (!s->graph.call) return tn_error_of(&s->graph, &here, status, "%s", text);
+    return tn_error_of(&s->graph, NULL, status, "%s: %s", op, text);
 }
 
 void tn_place_begin(tn_session *s, const char *file, int line)

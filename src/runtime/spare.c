@@ -61,6 +61,5 @@ int tn_gradient_room(tn_session *s, const tn_tensor *x)
     if (!b->gradient_base || !tn_node_bytes(x, &low, &high)) return TN_OK;
     const size_t first = (size_t)(low - (uintptr_t)b->gradient_base), bytes = (size_t)(high - low);
     if (first >= b->reserved || !s->device->commit(s->device, b->gradient_base, first, bytes)) return TN_OK;
-    tn_error_set(&s->graph, TN_E_NOMEM, "no memory for %zu bytes of gradients", bytes);
-    return TN_E_NOMEM;
+    return tn_error_of(&s->graph, NULL, TN_E_NOMEM, "no memory for %zu bytes of gradients", bytes);
 }
