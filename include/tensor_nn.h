@@ -437,9 +437,9 @@ TN_FUNCTION(int, save_with, tn_session *s, const char *path, const tn_save_optio
  * loaded, by name; what the session has besides stays as it is, and what the file has besides is left out. With
  * .rename a name in the file is taken for another one: the first `from` that fits all of the name counts, '*' fits
  * any text, as short as it can be, and each '*' in `to` is what that of the same place fitted; where that is no name,
- * as of "", the tensor is left out. Either loads weights alone, whoever wrote the file. Shapes and dtypes have to fit
- * all the same, and where nothing is in both, or two names become one, it is TN_E_SHAPE. What stayed and what was
- * left out is said in .report, or, without one, by a warning. */
+ * as of "", the tensor is left out. Either loads weights alone, whoever wrote the file. Shapes have to fit all
+ * the same, and dtypes, of which a floating one becomes the session's; where nothing is in both, or two names become
+ * one, it is TN_E_SHAPE. What stayed and what was left out is said in .report, or, without one, by a warning. */
 typedef enum tn_layout { TN_LAYOUT_MARKED, TN_LAYOUT_TENSOR, TN_LAYOUT_PYTORCH } tn_layout;
 typedef struct tn_rename {
     const char *from, *to; /* {"backbone.*.conv.weight", "trunk.*.weight"} */

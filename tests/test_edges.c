@@ -119,6 +119,12 @@ EVERYWHERE(empty_axes)
     refuses(tn_argmax(e, 1, false), "argmax", "[2, 0]", __LINE__);
     refuses(tn_argmin(e, 1, false), "argmin", "[2, 0]", __LINE__);
     gives_nothing(tn_max(z, TN_AXES(1), false), TN_F32);
+    gives(tn_scaled_dot_product_attention(zeros(TN_SHAPE(4, 1, 1)), zeros(TN_SHAPE(2, 0, 1)),
+                                          zeros(TN_SHAPE(2, 0, 1))),
+          TN_F32, 0, 0, 0, 0); /* of fewer heads, too */
+    gives_nothing(tn_scaled_dot_product_attention(zeros(TN_SHAPE(0, 4, 1, 1)), zeros(TN_SHAPE(0, 2, 3, 1)),
+                                                  zeros(TN_SHAPE(0, 2, 3, 1))),
+                  TN_F32);
     gives(tn_scaled_dot_product_attention(zeros(TN_SHAPE(1, 2, 4)), zeros(TN_SHAPE(1, 0, 4)),
                                           zeros(TN_SHAPE(1, 0, 3)), .causal = false),
           TN_F32, 0, 0, 0, 0, 0, 0);

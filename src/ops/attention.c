@@ -267,9 +267,8 @@ static tn_tensor *as_node(tn_attention a, tn_dtype d, int n, int64_t *shape, dou
 static tn_tensor *by_group(tn_tensor *x, int64_t heads)
 {
     const int n = x->ndim;
-    const int64_t shape[4] = {tn_node_numel(x) / (x->shape[n - 3] * x->shape[n - 2] * x->shape[n - 1]) *
-                                  heads,
-                              x->shape[n - 3] / heads, x->shape[n - 2], x->shape[n - 1]};
+    const int64_t shape[4] = {tn_extent(x->shape, 0, n - 3) * heads, x->shape[n - 3] / heads, x->shape[n - 2],
+                              x->shape[n - 1]};
     return tn_mk_reshape(x, 4, shape);
 }
 
@@ -277,8 +276,7 @@ static bool grouped(tn_attention *a)
 {
     const tn_tensor *q = a->q, *k = a->k, *v = a->v;
     const int n = q->ndim;
-    if (n < 3 || k->ndim != n || v->ndim != n || !tn_node_numel(q) || !tn_node_numel(k) || !tn_node_numel(v))
-        return false;
+    if (n < 3 || k->ndim != n || v->ndim != n) return false;
     const int64_t h = q->shape[n - 3], few = k->shape[n - 3];
     bool so = few > 1 && few < h && h % few == 0 && v->shape[n - 3] == few;
     for (int i = 0; i < n - 3; i++) so = so && k->shape[i] == q->shape[i] && v->shape[i] == q->shape[i];
