@@ -3,42 +3,34 @@
 
 #include <string.h>
 
-/* Element i of an array that may stand at any address, as data in a file do. */
-#define AT(type, name)                                                                                       \
-    type name;                                                                                               \
-    memcpy(&name, (const char *)p + i * sizeof name, sizeof name)
+/* Element i of an array that may stand at any address, as data in a file do: `value` of x. */
+#define LOAD(dtype, type, value)                                                                             \
+    case dtype: {                                                                                            \
+        type x;                                                                                              \
+        memcpy(&x, (const char *)p + i * sizeof x, sizeof x);                                                \
+        return value;                                                                                        \
+    }
 
 double tn_load_f64(const void *p, tn_dtype d, size_t i)
 {
-    AT(uint8_t, byte);
-    if (d == TN_U8) return byte;
-    if (d == TN_BOOL) return byte != 0;
-    if (d == TN_F16 || d == TN_BF16) {
-        AT(uint16_t, half);
-        return d == TN_F16 ? tn_f16_to_f32(half) : tn_bf16_to_f32(half);
+    switch (d) {
+        LOAD(TN_F32, float, x)
+        LOAD(TN_F16, uint16_t, tn_f16_to_f32(x))
+        LOAD(TN_BF16, uint16_t, tn_bf16_to_f32(x))
+        LOAD(TN_F64, double, x)
+        LOAD(TN_I32, int32_t, x)
+        LOAD(TN_I64, int64_t, (double)x)
+        LOAD(TN_U8, uint8_t, x)
+        LOAD(TN_BOOL, uint8_t, x != 0)
+    case TN_DTYPE_COUNT: break;
     }
-    if (d == TN_F32) {
-        AT(float, single);
-        return single;
-    }
-    if (d == TN_I32) {
-        AT(int32_t, integer);
-        return integer;
-    }
-    if (d == TN_I64) {
-        AT(int64_t, wide);
-        return (double)wide;
-    }
-    AT(double, v);
-    return v;
+    return 0;
 }
 
 int64_t tn_load_i64(const void *p, tn_dtype d, size_t i)
 {
-    if (d == TN_I64) {
-        AT(int64_t, wide);
-        return wide;
-    }
+    int64_t wide;
+    if (d == TN_I64) return memcpy(&wide, (const char *)p + i * sizeof wide, sizeof wide), wide;
     return tn_f64_to_i64(tn_load_f64(p, d, i));
 }
 
