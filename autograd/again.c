@@ -42,15 +42,20 @@ static tn_rule *rule_again(tn_graph *g, const tn_rule *of, tn_tensor *out, uint3
     return r;
 }
 
+bool tn_backward_call(tn_graph *g, tn_call *of, const char *name, bool again)
+{
+    tn_call *c = tn_arena_alloc(&g->arena, sizeof *c);
+    if (!c) return tn_error_set(g, TN_E_NOMEM, "no memory for the gradient walk") != NULL;
+    *c = (tn_call){.name = name, .backward = true, .again = again, .of = of, .first = g->n_nodes};
+    g->call = c;
+    return true;
+}
+
 /* Opens a call for what is made again of `of`, unless that stands open, within `open`. */
 static bool open_call(tn_graph *g, tn_call *of, const tn_call *open)
 {
     if (!of || (g->call != open && g->call->of == of)) return true;
-    tn_call *c = tn_arena_alloc(&g->arena, sizeof *c);
-    if (!c) return tn_error_set(g, TN_E_NOMEM, "no memory for the gradient walk") != NULL;
-    *c = (tn_call){.name = of->name, .backward = true, .again = true, .of = of, .first = g->n_nodes};
-    g->call = c;
-    return true;
+    return tn_backward_call(g, of, of->name, true);
 }
 
 static bool make(tn_graph *g, tn_tensor *n)

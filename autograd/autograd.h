@@ -28,6 +28,8 @@ int tn_walk(tn_tensor *loss, const tn_walk_options *options);
 /* again.c: n as its gradient shall read it, with its operands: what is not kept of these is made again. NULL
  * on error, which is reported. */
 tn_tensor *tn_read_again(tn_graph *g, tn_tensor *n);
+/* Opens a call of backward for the gradient of `of`, or for what is made of it `again`. false: no memory, reported. */
+bool tn_backward_call(tn_graph *g, tn_call *of, const char *name, bool again);
 
 /* rules.c: gradients of n's inputs that require one, from g, the gradient of n. gin[i] stays NULL where there
  * is none. False on error, which is reported. */

@@ -107,18 +107,6 @@ static bool plan(walk *w, tn_tensor *loss)
 
 /* ---- calls and running ---- */
 
-static bool begin_call(walk *w, tn_call *of, const char *name)
-{
-    tn_call *c = tn_arena_alloc(&w->g->arena, sizeof *c);
-    if (!c) return tn_error_set(w->g, TN_E_NOMEM, "no memory for the gradient walk") != NULL;
-    c->name = name;
-    c->backward = true;
-    c->of = of;
-    c->first = w->g->n_nodes;
-    w->g->call = c;
-    return true;
-}
-
 static void release(tn_tensor *g)
 {
     tn_tensor *b = g->base;
@@ -157,7 +145,7 @@ static void set_cot(tn_tensor *x, tn_tensor *g)
 static tn_tensor *add_up(walk *w, tn_tensor *a, tn_tensor *b)
 {
     tn_call *c = w->g->call;
-    if (!run_fresh(w) || !begin_call(w, c ? c->of : NULL, "accumulate")) return NULL;
+    if (!run_fresh(w) || !tn_backward_call(w->g, c ? c->of : NULL, "accumulate", false)) return NULL;
     tn_tensor *s = tn_mk2(TN_OP_add, a, b);
     w->g->call = c;
     return s;
@@ -326,7 +314,9 @@ static bool walk_nodes(walk *w)
         tn_tensor *n = w->nodes.at[i];
         if (is_leaf(n)) continue;
         if (first || n->call != of) {
-            if (!run_fresh(w) || !begin_call(w, n->call, n->call ? n->call->name : "gradient")) return false;
+            if (!run_fresh(w) ||
+                !tn_backward_call(w->g, n->call, n->call ? n->call->name : "gradient", false))
+                return false;
             of = n->call;
             first = false;
         }
