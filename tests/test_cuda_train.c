@@ -377,9 +377,9 @@ CUDA_TEST(test_not_recorded)
     assert_int_equal(tn_close(s), 0);
 }
 
-/* A part of a tensor that begins elsewhere in each step, at multiples of 16 bytes and between them, of all
- * sizes of elements: loads of several elements at once were right for the first and went to where there are
- * none for the next. */
+/* A part of a tensor, or a window over it, that begins elsewhere in each step, at multiples of 16 bytes and between
+ * them, of all sizes of elements: loads of several elements at once were right for the first and went to where there
+ * are none for the next. */
 CUDA_TEST(test_moving_views)
 {
     enum { N = 320 };
@@ -394,6 +394,8 @@ CUDA_TEST(test_moving_views)
             const int from = (step * step * 7) % 250, n = 64;
             double want = 0;
             for (int i = 0; i < n; i++) want += 2 * v[from + i] + 1;
+            tn_tensor *window[4];
+            for (int d = 0; d < 4; d++) window[d] = tn_window(kept[d], from, TN_SHAPE(n));
             tn_step_begin(s);
             for (int d = 0; d < 4; d++) {
                 tn_tensor *part = tn_cast(tn_slice(kept[d], 0, from, from + n, 1), TN_F32);
@@ -401,8 +403,13 @@ CUDA_TEST(test_moving_views)
                 if (got != want)
                     fail_msg("%s from %d: %g, not %g: %s", tn_dtype_name(dtypes[d]), from, got, want,
                              tn_error_text(s));
+                tn_assign(window[d], tn_sub_scalar(tn_add_scalar(window[d], 3), 3));
             }
-            tn_step_end(s);
+            assert_int_equal(tn_step_end(s), 0);
+            for (int d = 0; d < 4; d++) {
+                assert_true(tn_item(tn_sum(tn_cast(window[d], TN_F32), TN_ALL, false)) == (want - n) / 2);
+                tn_free(window[d]);
+            }
         }
         assert_int_equal(tn_close(s), 0);
     }

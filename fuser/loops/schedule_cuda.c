@@ -62,7 +62,7 @@ int64_t fu_position(const fu_ctx *c, int slot, int64_t offset)
         t = c->node[slot].t;
         t = tn_kind_of(t) == TN_KIND_ASSIGN ? fu_value_of(c, t->in[0]) : t->place;
     }
-    return t ? t->offset + offset : offset;
+    return t ? tn_node_first(t) + offset : offset;
 }
 
 static bool along(const fu_prog *p, const int64_t *stride) { return stride[fu_vec(p)] == 1; }

@@ -426,6 +426,8 @@ void *tn_node_home(const tn_tensor *n, tn_storage **holder);
 /* The bytes it lies in, from its first element's to its last one's; false: no home is known, or no elements.
  */
 bool tn_node_bytes(const tn_tensor *n, uintptr_t *low, uintptr_t *high);
+/* The element of the memory that was allocated at which n begins; while there is none, counted from its base. */
+int64_t tn_node_first(const tn_tensor *n);
 /* Returns true where the memory of the two may overlap. */
 bool tn_node_overlap(const tn_tensor *a, const tn_tensor *b);
 /* The tensor whose memory running n writes: an assignment's target, a placed node's place; else NULL. */

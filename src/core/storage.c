@@ -99,6 +99,14 @@ bool tn_node_overlap(const tn_tensor *a, const tn_tensor *b)
            low[1] < high[0];
 }
 
+int64_t tn_node_first(const tn_tensor *n)
+{
+    const tn_storage *b = n->base->buf, *whole = b;
+    const int64_t size = (int64_t)tn_elem_size(n->graph, n->dtype);
+    while (whole && whole->within) whole = whole->within;
+    return n->offset + (b ? ((const char *)b->data - (const char *)whole->data) / size : 0);
+}
+
 tn_storage *tn_storage_new(tn_graph *g, size_t bytes)
 {
     tn_storage *b = tn_calloc(1, sizeof *b);

@@ -399,7 +399,7 @@ bool tn_segment_record(tn_session *s, tn_flush_scratch *f)
     const int64_t load = s->target.dialect == TN_DIALECT_C ? 1 : s->target.vector_bytes;
     for (int i = 0; i < f->leaf.n; i++) {
         const tn_tensor *n = f->leaf.at[i], *b = n->base;
-        const int64_t past = n->offset * (int64_t)tn_dtype_size(n->dtype) % load;
+        const int64_t past = load == 1 ? 0 : tn_node_first(n) * (int64_t)tn_dtype_size(n->dtype) % load;
         if (!put(f, &past, sizeof past) || !put_head(f, n, b->op) || !put_shape(f, n, true) ||
             !put(f, &f->twin[i], sizeof *f->twin))
             return false;
