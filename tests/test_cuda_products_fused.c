@@ -23,44 +23,17 @@ typedef struct layer {
     bool saves;      /* backward reads what the product has come to */
 } layer;
 
-static tn_tensor *nothing(tn_tensor *y, tn_tensor *residual)
-{
-    (void)residual;
-    return y;
-}
-
-static tn_tensor *gelu(tn_tensor *y, tn_tensor *residual)
-{
-    (void)residual;
-    return tn_gelu(y);
-}
-
-static tn_tensor *relu(tn_tensor *y, tn_tensor *residual)
-{
-    (void)residual;
-    return tn_relu(y);
-}
-
-static tn_tensor *silu(tn_tensor *y, tn_tensor *residual)
-{
-    (void)residual;
-    return tn_silu(y);
-}
-
-static tn_tensor *residual_added(tn_tensor *y, tn_tensor *residual) { return tn_add(y, residual); }
-
-static tn_tensor *dropped(tn_tensor *y, tn_tensor *residual) { return tn_add(tn_dropout(y, 0.25), residual); }
-
-static tn_tensor *long_epilogue(tn_tensor *y, tn_tensor *residual)
-{
-    return tn_add(tn_dropout(tn_mul(tn_gelu(y), tn_sigmoid(y)), 0.25), residual);
-}
-
-static tn_tensor *softmax(tn_tensor *y, tn_tensor *residual)
-{
-    (void)residual;
-    return tn_softmax(y, -1);
-}
+/* What follows the product y: `r` is a residual of its shape. */
+#define AFTER(name, expression)                                                                              \
+    static tn_tensor *name(tn_tensor *y, __attribute__((unused)) tn_tensor *r) { return expression; }
+AFTER(nothing, y)
+AFTER(gelu, tn_gelu(y))
+AFTER(relu, tn_relu(y))
+AFTER(silu, tn_silu(y))
+AFTER(residual_added, tn_add(y, r))
+AFTER(dropped, tn_add(tn_dropout(y, 0.25), r))
+AFTER(long_epilogue, tn_add(tn_dropout(tn_mul(tn_gelu(y), tn_sigmoid(y)), 0.25), r))
+AFTER(softmax, tn_softmax(y, -1))
 
 static const layer Layers[] = {
     {"gelu", gelu, 64, 32, 48, TN_F32, AFFINE, true, "tn_ndtr", true},

@@ -131,7 +131,7 @@ static void same_sums(tn_session *gpu, const problem *p, uint64_t seed)
 }
 
 /* The CPU's kernel adds up in the index's order; sums of whole numbers are exact in any. */
-CUDA_TEST(test_sums_are_the_cpus)
+CUDA_TEST_ON(test_sums_are_the_cpus, open_gpu())
 {
     static const problem all[] = {
         {TN_F32, TN_I32, 1, 512, 1, 1, ONE_LINE, .whole = true},
@@ -146,7 +146,6 @@ CUDA_TEST(test_sums_are_the_cpus)
         {TN_I32, TN_I64, 1, 900, 4, 17, MOST_ONE, .scatter = true, .whole = true},
         {TN_U8, TN_I32, 1, 777, 2, 600, FEW, .scatter = true, .whole = true},
     };
-    tn_session *s = open_gpu();
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) same_sums(s, &all[i], i);
     rng r = {2026};
     for (int i = 0; i < 12; i++) {
@@ -164,7 +163,6 @@ CUDA_TEST(test_sums_are_the_cpus)
                              .whole = true},
                   (uint64_t)i + 100);
     }
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 /* However blocks and threads take turns. */

@@ -19,10 +19,9 @@ static void expect(tn_session *s, int status, const char *text)
     tn_clear_error(s);
 }
 
-TEST(dataset_from_a_folder)
+TEST_ON(dataset_from_a_folder, session())
 {
     good_files();
-    tn_session *s = session();
     tn_dataset *d = tn_dataset_idx(s, base, TN_TRAIN, .mean = 0.5, .std = 0.25);
     assert_non_null(d);
     assert_int_equal(tn_dataset_count(d), N);
@@ -65,7 +64,6 @@ TEST(dataset_from_a_folder)
     put("train-labels-idx1-ubyte", f, 8 + N - 1);
     assert_null(tn_dataset_idx(s, base, TN_TRAIN));
     expect(s, TN_E_FORMAT, "7 images for 6 labels");
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 TEST(the_shipped_digits)

@@ -53,7 +53,7 @@ GRAPH(sum_of_two)
 }
 
 /* Nobody will find a result in a cache that cannot hold it, nor one that holds less than its loop touches. */
-TEST(what_no_cache_keeps_is_written_past_it)
+TEST_ON(what_no_cache_keeps_is_written_past_it, rig_open(TN_CPU))
 {
     static const struct {
         int64_t rows, cache;
@@ -62,7 +62,6 @@ TEST(what_no_cache_keeps_is_written_past_it)
               {1000, 190000, true},  /* 192 kB in all */
               {1000, 195000, false}, /* all of it fits */
               {10, 1900, true}};
-    tn_session *s = rig_open(TN_CPU);
     const int64_t last = s->target.last_bytes;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         rig_leaf l = {TN_F32, 2, {of[i].rows, 16}, -1, 1};
@@ -77,7 +76,6 @@ TEST(what_no_cache_keeps_is_written_past_it)
         tn_plan_free(p);
     }
     s->target.last_bytes = last;
-    tn_close(s);
 }
 
 GRAPH(cuts)
@@ -327,7 +325,7 @@ GRAPH(of_its_own_product)
 
 /* Of a running sum, a kernel and a running sum of that, the second value lies over the first where that is
  * not read elsewhere, and the numbers are right in any case. */
-TEST(results_take_the_place_of_operands)
+TEST_ON(results_take_the_place_of_operands, rig_open(TN_CPU))
 {
     static const struct {
         int (*build)(tn_graph *g, tn_tensor *const *in, tn_tensor **root);
@@ -342,7 +340,6 @@ TEST(results_take_the_place_of_operands)
                  {of_its_own_product, false},
                  {joined_where_it_was, true},
                  {joined_elsewhere, false}};
-    tn_session *s = rig_open(TN_CPU);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         rig_case c = {1, {{TN_F32, 2, {96, 96}, -1, 1}}, cases[k].build, 0, 1e-5};
         tn_plan *p = rig_plan(s, &c);
@@ -358,7 +355,6 @@ TEST(results_take_the_place_of_operands)
         tn_plan_free(p);
         rig_check(&c);
     }
-    tn_close(s);
 }
 
 static const tn_plan_value *value_at(const tn_plan *p, int slot)
@@ -370,10 +366,9 @@ static const tn_plan_value *value_at(const tn_plan *p, int slot)
 
 /* Of a layer's two gradients the weight's comes first: what it alone has read makes room for the other, which
  * is the last that reads the gradient of the layer's result. */
-TEST(values_die_before_others_are_born)
+TEST_ON(values_die_before_others_are_born, rig_open(TN_CPU))
 {
     enum { LAYERS = 4, SIDE = 256 };
-    tn_session *s = rig_open(TN_CPU);
     tn_tensor *w[LAYERS];
     const char *const name[LAYERS] = {"a", "b", "c", "d"};
     for (int i = 0; i < LAYERS; i++) w[i] = tn_param(s, name[i], tn_randn(s, TN_F32, TN_SHAPE(SIDE, SIDE)));
@@ -394,7 +389,6 @@ TEST(values_die_before_others_are_born)
         if (of->last != i) fail_msg("step %d: what it reads is read until %d", i, of->last);
     }
     assert_int_equal(seen, LAYERS - 1);
-    tn_close(s);
 }
 
 /* Pieces of lent memory, some of which begin where the one before ends. */

@@ -126,11 +126,89 @@ static void check_fusion(void **state)
 static fusion Cases[MOST_TESTS];
 static int N_cases;
 
-FUSION(chain, "chain", (1, 0), (1, 0))
+/* The same of one expression, of inputs x[0], x[1], .. with these shapes. */
+#define LIST(...) __VA_ARGS__
+#define ROW(name, words, forward, backward, shapes, ...)                                                     \
+    FUSION(name, words, forward, backward)                                                                   \
+    {                                                                                                        \
+        static const int64_t shape[MAX_CASE_IN][4] = {LIST shapes};                                          \
+        tn_tensor *x[MAX_CASE_IN];                                                                           \
+        inputs_of(t, shape, x);                                                                              \
+        give(t, __VA_ARGS__);                                                                                \
+    }
+
+static void inputs_of(traced *t, const int64_t shape[][4], tn_tensor **x)
 {
-    tn_tensor *x = input(t, ROWS, COLS), *y = input(t, ROWS, COLS);
-    give(t, tn_sigmoid(tn_add_scalar(tn_relu(tn_mul_scalar(tn_add(x, y), 2.0)), -1.0)));
+    for (int i = 0, n; i < MAX_CASE_IN && shape[i][0]; i++) {
+        for (n = 0; n < 4 && shape[i][n];) n++;
+        x[i] = input_of(t, n, shape[i]);
+    }
 }
+
+static tn_tensor *joined(tn_tensor *a, tn_tensor *b) { return tn_concat(2, (tn_tensor *[]){a, b}, -1); }
+
+/* clang-format off */
+ROW(chain, "chain", (1, 0), (1, 0), ({ROWS, COLS}, {ROWS, COLS}),
+    tn_sigmoid(tn_add_scalar(tn_relu(tn_mul_scalar(tn_add(x[0], x[1]), 2.0)), -1.0)))
+ROW(chain_reduce, "chain into reduction", (2, 0), (1, 0), ({ROWS, COLS}, {ROWS, COLS}),
+    tn_mean(tn_square(tn_sub(x[0], x[1])), TN_ALL, false))
+ROW(softmax, "softmax", (1, 0), (1, 0), ({ROWS, COLS}), tn_softmax(x[0], -1))
+/* At most one for x and one for weight and bias together; here the rows are walked once for all three */
+ROW(layer_norm_gelu, "layer_norm + gelu", (1, 0), (2, 0), ({ROWS, COLS}, {COLS}, {COLS}),
+    tn_gelu(tn_layer_norm(x[0], x[1], x[2])))
+ROW(rms_norm_silu, "rms_norm + silu", (1, 0), (2, 0), ({ROWS, COLS}, {COLS}),
+    tn_silu(tn_rms_norm(x[0], x[1])))
+ROW(by_row_sum, "x / sum(x) by row", (1, 0), (1, 0), ({ROWS, COLS}),
+    tn_div(x[0], tn_sum(x[0], TN_AXES(-1), true)))
+ROW(batch_norm_relu, "batch_norm + relu", (2, 0), (2, 0), ({16, 8, 8, 32}, {32}, {32}),
+    tn_relu(tn_batch_norm(x[0], x[1], x[2], NULL, NULL)))
+ROW(gelu_pool, "gelu + avg_pool2d", (1, 0), (1, 0), ({16, 8, 8, 32}),
+    tn_avg_pool2d(tn_gelu(x[0]), 2, .stride = 2))
+/* Training keeps what gelu is taken of */
+ROW(linear_gelu, "linear + gelu", (2, 1), (4, 1), ({64, 96}, {128, 96}, {128}),
+    tn_gelu(tn_affine(x[0], x[1], x[2])))
+/* The loss of this test gives 1 * c, read through transposes: a kernel of its own. No copies else */
+ROW(transposed_product, "transpose + product", (1, 0), (3, 1), ({64, 96}, {80, 64}),
+    tn_matmul(tn_transpose(x[0], 0, 1), tn_transpose(x[1], 0, 1)))
+ROW(reshaped, "reshape + permute", (1, 0), (1, 0), ({8, 16, 32}, {32, 8 * 16}),
+    tn_add(tn_relu(tn_permute(tn_reshape(x[0], TN_SHAPE(128, 32)), 2, (const int[]){1, 0})), x[1]))
+ROW(expanded, "expand", (1, 0), (1, 0), ({64, 1}, {64, 96}),
+    tn_mul(tn_expand(tn_exp(x[0]), TN_SHAPE(64, 96)), x[1]))
+ROW(sliced, "slice", (1, 0), (1, 0), ({ROWS, COLS}, {ROWS / 2, COLS}),
+    tn_add(tn_slice(x[0], 0, 0, TN_END, 2), x[1]))
+ROW(padded, "pad", (1, 0), (1, 0), ({30, 64}, {32, 64}), tn_add(tn_pad(x[0], 0, 1, 1, 0.0), x[1]))
+ROW(padded_gelu, "pad + gelu", (1, 0), (1, 0), ({30, 64}),
+    tn_gelu(tn_pad(tn_pad(x[0], 0, 1, 1, 0.5), 1, 3, 0, -1.0)))
+/* What is padded is computed by the same kernel, where there is something to compute. Backward: the second's
+ * gradient over all of the padded space, and the first's over the part inside */
+ROW(gelu_padded, "gelu + pad", (1, 0), (2, 0), ({30, 64}, {32, 67}),
+    tn_mul(tn_pad(tn_pad(tn_gelu(x[0]), 0, 1, 1, 0.5), 1, 3, 0, -1.0), x[1]))
+ROW(padded_image, "pad of an image", (1, 0), (2, 1), ({4, 6, 5, 3}, {3}),
+    tn_relu(tn_add(tn_pad(tn_pad(x[0], 1, 1, 1, 0), 2, 2, 2, 0), x[1])))
+ROW(sliced_columns, "x[:, 3::4] * y", (1, 0), (1, 0), ({ROWS, COLS}, {ROWS, COLS / 4}),
+    tn_mul(tn_slice(x[0], 1, 3, TN_END, 4), x[1]))
+ROW(flipped, "flip", (1, 0), (1, 0), ({ROWS, COLS}, {ROWS, COLS}),
+    tn_mul(tn_flip(tn_gelu(x[0]), TN_AXES(-1)), x[1]))
+ROW(joined_chains, "concat of chains", (2, 0), (2, 0), ({ROWS, COLS}, {ROWS, COLS}),
+    joined(tn_relu(tn_add_scalar(x[0], 1.0)), tn_sigmoid(x[1])))
+/* A vector's halves are turned: a rotary embedding. */
+ROW(turned_halves, "rotary embedding", (1, 0), (2, 1), ({ROWS, 64}, {ROWS, 64}, {ROWS, 64}),
+    tn_add(tn_mul(x[0], x[1]),
+           tn_mul(joined(tn_neg(tn_slice(x[0], 1, 32, 64, 1)), tn_slice(x[0], 1, 0, 32, 1)), x[2])))
+ROW(joined_rows, "concat of rows", (2, 0), (2, 0), ({ROWS, COLS}, {ROWS, 64}),
+    joined(tn_softmax(x[0], -1), tn_tanh(x[1])))
+/* Four products, two of which are added up */
+ROW(joined_products, "concat of products", (2, 0), (5, 2), ({ROWS, 64}, {64, 32}, {64, 48}),
+    joined(tn_matmul(x[0], x[1]), tn_matmul(x[0], x[2])))
+/* The sum itself, one number, is written */
+ROW(by_whole_sum, "x / sum(x)", (2, 1), (3, 1), ({1024, 1024}), tn_div(x[0], tn_sum(x[0], TN_ALL, false)))
+ROW(norm_of_row, "sqrt(sum(x * x)) by row", (1, 0), (1, 0), ({ROWS, COLS}),
+    tn_sqrt(tn_sum(tn_mul(x[0], x[0]), TN_AXES(-1), false)))
+ROW(norm_of_all, "sqrt(sum(x * x))", (2, 0), (1, 0), ({1024, 1024}),
+    tn_sqrt(tn_sum(tn_mul(x[0], x[0]), TN_ALL, false)))
+/* clang-format on */
+
+/* ---- of several results, or of what is no input ---- */
 
 FUSION(siblings, "siblings", (1, 0), (1, 0))
 {
@@ -146,45 +224,12 @@ FUSION(several_consumers, "several consumers", (1, 0), (1, 0))
     give(t, tn_tanh(a));
 }
 
-FUSION(chain_reduce, "chain into reduction", (2, 0), (1, 0))
-{
-    tn_tensor *a = input(t, ROWS, COLS), *b = input(t, ROWS, COLS);
-    give(t, tn_mean(tn_square(tn_sub(a, b)), TN_ALL, false));
-}
-
-FUSION(softmax, "softmax", (1, 0), (1, 0)) { give(t, tn_softmax(input(t, ROWS, COLS), -1)); }
-
-/* At most one for x and one for weight and bias together; here the rows are walked once for all three */
-FUSION(layer_norm_gelu, "layer_norm + gelu", (1, 0), (2, 0))
-{
-    tn_tensor *x = input(t, ROWS, COLS), *w = input(t, COLS), *b = input(t, COLS);
-    give(t, tn_gelu(tn_layer_norm(x, w, b)));
-}
-
-FUSION(rms_norm_silu, "rms_norm + silu", (1, 0), (2, 0))
-{
-    tn_tensor *x = input(t, ROWS, COLS), *w = input(t, COLS);
-    give(t, tn_silu(tn_rms_norm(x, w)));
-}
-
-FUSION(by_row_sum, "x / sum(x) by row", (1, 0), (1, 0))
-{
-    tn_tensor *x = input(t, ROWS, COLS);
-    give(t, tn_div(x, tn_sum(x, TN_AXES(-1), true)));
-}
-
 FUSION(residual_norm, "residual + dropout + norm", (1, 0), (2, 0))
 {
     tn_tensor *x = input(t, ROWS, COLS), *y = input(t, ROWS, COLS), *w = input(t, COLS), *b = input(t, COLS);
     tn_tensor *sum = tn_add(x, tn_dropout(y, 0.1));
     give(t, tn_mul_scalar(sum, 1.0));
     give(t, tn_layer_norm(sum, w, b));
-}
-
-FUSION(batch_norm_relu, "batch_norm + relu", (2, 0), (2, 0))
-{
-    tn_tensor *x = input(t, 16, 8, 8, 32), *w = input(t, 32), *b = input(t, 32);
-    give(t, tn_relu(tn_batch_norm(x, w, b, NULL, NULL)));
 }
 
 /* Windows that tile the image are a reshape and a reduction: neither what is pooled nor its gradient, four
@@ -197,74 +242,11 @@ FUSION(batch_norm_relu_pool, "batch_norm + relu + max_pool2d", (2, 2), (3, 1), (
     give(t, tn_max_pool2d(tn_relu(tn_batch_norm(x, w, b, NULL, NULL)), 2, .stride = 2));
 }
 
-FUSION(gelu_pool, "gelu + avg_pool2d", (1, 0), (1, 0))
-{
-    give(t, tn_avg_pool2d(tn_gelu(input(t, 16, 8, 8, 32)), 2, .stride = 2));
-}
-
 /* The loss of each row is written, the probabilities are not */
 FUSION(cross_entropy, "cross_entropy", (2, 1), (1, 0))
 {
     tn_tensor *x = input(t, ROWS, COLS);
     give(t, tn_cross_entropy(x, indices(t, ROWS, COLS)));
-}
-
-/* Training keeps what gelu is taken of */
-FUSION(linear_gelu, "linear + gelu", (2, 1), (4, 1))
-{
-    tn_tensor *x = input(t, 64, 96), *w = input(t, 128, 96), *b = input(t, 128);
-    give(t, tn_gelu(tn_affine(x, w, b)));
-}
-
-/* The loss of this test gives 1 * c, read through transposes: a kernel of its own. No copies else */
-FUSION(transposed_product, "transpose + product", (1, 0), (3, 1))
-{
-    tn_tensor *x = input(t, 64, 96), *y = input(t, 80, 64);
-    give(t, tn_matmul(tn_transpose(x, 0, 1), tn_transpose(y, 0, 1)));
-}
-
-FUSION(reshaped, "reshape + permute", (1, 0), (1, 0))
-{
-    tn_tensor *x = input(t, 8, 16, 32), *y = input(t, 32, 8 * 16);
-    tn_tensor *turned = tn_permute(tn_reshape(x, TN_SHAPE(128, 32)), 2, (const int[]){1, 0});
-    give(t, tn_add(tn_relu(turned), y));
-}
-
-FUSION(expanded, "expand", (1, 0), (1, 0))
-{
-    tn_tensor *x = input(t, 64, 1), *y = input(t, 64, 96);
-    give(t, tn_mul(tn_expand(tn_exp(x), TN_SHAPE(64, 96)), y));
-}
-
-FUSION(sliced, "slice", (1, 0), (1, 0))
-{
-    tn_tensor *x = input(t, ROWS, COLS), *y = input(t, ROWS / 2, COLS);
-    give(t, tn_add(tn_slice(x, 0, 0, TN_END, 2), y));
-}
-
-FUSION(padded, "pad", (1, 0), (1, 0))
-{
-    tn_tensor *x = input(t, 30, 64), *y = input(t, 32, 64);
-    give(t, tn_add(tn_pad(x, 0, 1, 1, 0.0), y));
-}
-
-FUSION(padded_gelu, "pad + gelu", (1, 0), (1, 0))
-{
-    give(t, tn_gelu(tn_pad(tn_pad(input(t, 30, 64), 0, 1, 1, 0.5), 1, 3, 0, -1.0)));
-}
-
-/* What is padded is computed by the same kernel, where there is something to compute. Backward: y's gradient
- * over all of the padded space, and x's over the part inside */
-FUSION(gelu_padded, "gelu + pad", (1, 0), (2, 0))
-{
-    tn_tensor *x = input(t, 30, 64), *y = input(t, 32, 67);
-    give(t, tn_mul(tn_pad(tn_pad(tn_gelu(x), 0, 1, 1, 0.5), 1, 3, 0, -1.0), y));
-}
-
-FUSION(padded_image, "pad of an image", (1, 0), (2, 1))
-{
-    tn_tensor *x = input(t, 4, 6, 5, 3), *b = input(t, 3);
-    give(t, tn_relu(tn_add(tn_pad(tn_pad(x, 1, 1, 1, 0), 2, 2, 2, 0), b)));
 }
 
 /* The gradients of x's two slices lie over each other: a sum of two pads. Two results of different shapes;
@@ -274,18 +256,6 @@ FUSION(overlapping_slices, "overlapping slices", (2, 0), (1, 0))
     tn_tensor *x = input(t, ROWS, COLS), *y = input(t, ROWS, 300);
     give(t, tn_mul(tn_slice(x, 1, 0, 300, 1), y));
     give(t, tn_tanh(tn_slice(x, 1, 200, TN_END, 1)));
-}
-
-FUSION(sliced_columns, "x[:, 3::4] * y", (1, 0), (1, 0))
-{
-    tn_tensor *x = input(t, ROWS, COLS), *y = input(t, ROWS, COLS / 4);
-    give(t, tn_mul(tn_slice(x, 1, 3, TN_END, 4), y));
-}
-
-FUSION(flipped, "flip", (1, 0), (1, 0))
-{
-    tn_tensor *x = input(t, ROWS, COLS), *y = input(t, ROWS, COLS);
-    give(t, tn_mul(tn_flip(tn_gelu(x), TN_AXES(-1)), y));
 }
 
 FUSION(embedding, "embedding + position", (1, 0), (2, 1))
@@ -302,74 +272,11 @@ FUSION(gathered, "gather", (1, 0), (2, 0))
     give(t, tn_add(tn_index_select(x, 0, indices(t, 256, 100)), y));
 }
 
-/* ---- parts of a whole ---- */
-
-static tn_tensor *joined(tn_tensor *a, tn_tensor *b) { return tn_concat(2, (tn_tensor *[]){a, b}, -1); }
-
-FUSION(joined_chains, "concat of chains", (2, 0), (2, 0))
-{
-    tn_tensor *x = input(t, ROWS, COLS), *y = input(t, ROWS, COLS);
-    give(t, joined(tn_relu(tn_add_scalar(x, 1.0)), tn_sigmoid(y)));
-}
-
-/* A vector's halves are turned: a rotary embedding. */
-FUSION(turned_halves, "rotary embedding", (1, 0), (2, 1))
-{
-    tn_tensor *x = input(t, ROWS, 64), *c = input(t, ROWS, 64), *s = input(t, ROWS, 64);
-    tn_tensor *turned = joined(tn_neg(tn_slice(x, 1, 32, 64, 1)), tn_slice(x, 1, 0, 32, 1));
-    give(t, tn_add(tn_mul(x, c), tn_mul(turned, s)));
-}
-
-FUSION(joined_rows, "concat of rows", (2, 0), (2, 0))
-{
-    tn_tensor *x = input(t, ROWS, COLS), *y = input(t, ROWS, 64);
-    give(t, joined(tn_softmax(x, -1), tn_tanh(y)));
-}
-
-/* Four products, two of which are added up */
-FUSION(joined_products, "concat of products", (2, 0), (5, 2))
-{
-    tn_tensor *x = input(t, ROWS, 64), *a = input(t, 64, 32), *b = input(t, 64, 48);
-    give(t, joined(tn_matmul(x, a), tn_matmul(x, b)));
-}
-
 /* All parts are written in place, or none: where one has to be copied the other is, too */
 FUSION(joined_with_what_is_there, "concat of an input", (2, 0), (2, 0), (2, 1), (0, 0))
 {
     tn_tensor *x = input(t, ROWS, COLS), *y = input(t, ROWS, COLS);
     give(t, joined(x, tn_sigmoid(y)));
-}
-
-/* ---- the questions one asks first ---- */
-
-FUSION(scalar_chain, "(x + 1).relu() * 2", (1, 0), (1, 0))
-{
-    give(t, tn_mul_scalar(tn_relu(tn_add_scalar(input(t, ROWS, COLS), 1.0)), 2.0));
-}
-
-/* The sum itself, one number, is written */
-FUSION(by_whole_sum, "x / sum(x)", (2, 1), (3, 1))
-{
-    tn_tensor *x = input(t, 1024, 1024);
-    give(t, tn_div(x, tn_sum(x, TN_ALL, false)));
-}
-
-FUSION(norm_of_row, "sqrt(sum(x * x)) by row", (1, 0), (1, 0))
-{
-    tn_tensor *x = input(t, ROWS, COLS);
-    give(t, tn_sqrt(tn_sum(tn_mul(x, x), TN_AXES(-1), false)));
-}
-
-FUSION(norm_of_all, "sqrt(sum(x * x))", (2, 0), (1, 0))
-{
-    tn_tensor *x = input(t, 1024, 1024);
-    give(t, tn_sqrt(tn_sum(tn_mul(x, x), TN_ALL, false)));
-}
-
-FUSION(two_chains, "relu(x) + sigmoid(y)", (1, 0), (1, 0))
-{
-    tn_tensor *x = input(t, ROWS, COLS), *y = input(t, ROWS, COLS);
-    give(t, tn_add(tn_relu(x), tn_sigmoid(y)));
 }
 
 int main(void)

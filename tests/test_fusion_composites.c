@@ -2,50 +2,39 @@
  * gradients of f's operands, and how many kernels stand forward and backward. Start with the table. */
 #include "check.h"
 
-typedef tn_tensor *composite(tn_session *s, tn_tensor **x);
-
-typedef struct row {
+/* X(name, kernels of the step with the scalar's, the operands' shapes, the composite). */
+/* clang-format off */
+#define ROWS(X)                                                                                              \
+    X(swiglu, 3, ({64, 96}, {64, 96}), tn_swiglu(x[0], x[1]))                                                \
+    X(glu, 3, ({64, 96}), tn_glu(x[0], -1))                                                                  \
+    X(hardswish, 3, ({64, 96}), tn_hardswish(x[0]))                                                          \
+    X(prelu, 3, ({64, 96}, {96}), tn_prelu(x[0], x[1]))                                                      \
+    X(tril, 3, ({64, 96}), tn_tril(x[0], 0))                                                                 \
+    X(rotary, 4, ({2, 4, 32, 16}), tn_rotary(x[0], 5))                                                       \
+    X(huber, 3, ({64, 96}, {64, 96}), tn_huber_loss(x[0], x[1]))                                             \
+    X(kl, 3, ({64, 96}, {64, 96}), tn_kl_div(x[0], x[1], .reduction = TN_REDUCE_SUM))                        \
+    X(cosine, 3, ({64, 96}, {64, 96}), tn_cosine_similarity(x[0], x[1], -1, 0))                              \
+    X(triplet, 3, ({64, 96}, {64, 96}, {64, 96}), tn_triplet_margin_loss(x[0], x[1], x[2]))                  \
+    X(nearest, 3, ({2, 8, 8, 4}), tn_resize_nearest(tn_relu(x[0]), 16, 16))                                  \
+    X(groups, 5, ({3, 8, 8, 12}, {12}, {12}), tn_silu(tn_group_norm(x[0], 4, x[1], x[2])))                   \
+    X(pooled_groups, 7, ({3, 8, 8, 12}, {12}, {12}),                                                         \
+      tn_max_pool2d(tn_silu(tn_group_norm(x[0], 4, x[1], x[2])), 2, .stride = 2))
+#define LIST(...) __VA_ARGS__
+#define X(name, kernels, shapes, ...)                                                                        \
+    static tn_tensor *f_##name(tn_tensor **x) { return __VA_ARGS__; }
+ROWS(X)
+#undef X
+static const struct {
     const char *name;
-    composite *f;
-    int kernels; /* of the step, the scalar's included */
+    tn_tensor *(*f)(tn_tensor **x);
+    int kernels;
     int64_t shape[3][4];
-} row;
-
-#define F(id, expression)                                                                                    \
-    static tn_tensor *f_##id(tn_session *s, tn_tensor **x)                                                   \
-    {                                                                                                        \
-        (void)s;                                                                                             \
-        return expression;                                                                                   \
-    }
-F(swiglu, tn_swiglu(x[0], x[1]))
-F(glu, tn_glu(x[0], -1))
-F(hardswish, tn_hardswish(x[0]))
-F(prelu, tn_prelu(x[0], x[1]))
-F(tril, tn_tril(x[0], 0))
-F(rotary, tn_rotary(x[0], 5))
-F(huber, tn_huber_loss(x[0], x[1]))
-F(kl, tn_kl_div(x[0], x[1], .reduction = TN_REDUCE_SUM))
-F(cosine, tn_cosine_similarity(x[0], x[1], -1, 0))
-F(triplet, tn_triplet_margin_loss(x[0], x[1], x[2]))
-F(nearest, tn_resize_nearest(tn_relu(x[0]), 16, 16))
-F(groups, tn_silu(tn_group_norm(x[0], 4, x[1], x[2])))
-F(pooled_groups, tn_max_pool2d(tn_silu(tn_group_norm(x[0], 4, x[1], x[2])), 2, .stride = 2))
-
-static const row rows[] = {
-    {"swiglu", f_swiglu, 3, {{64, 96}, {64, 96}}},
-    {"glu", f_glu, 3, {{64, 96}}},
-    {"hardswish", f_hardswish, 3, {{64, 96}}},
-    {"prelu", f_prelu, 3, {{64, 96}, {96}}},
-    {"tril", f_tril, 3, {{64, 96}}},
-    {"rotary", f_rotary, 4, {{2, 4, 32, 16}}},
-    {"huber", f_huber, 3, {{64, 96}, {64, 96}}},
-    {"kl", f_kl, 3, {{64, 96}, {64, 96}}},
-    {"cosine", f_cosine, 3, {{64, 96}, {64, 96}}},
-    {"triplet", f_triplet, 3, {{64, 96}, {64, 96}, {64, 96}}},
-    {"nearest", f_nearest, 3, {{2, 8, 8, 4}}},
-    {"groups", f_groups, 5, {{3, 8, 8, 12}, {12}, {12}}},
-    {"pooled_groups", f_pooled_groups, 7, {{3, 8, 8, 12}, {12}, {12}}},
+} rows[] = {
+#define X(name, kernels, shapes, ...) {#name, f_##name, kernels, {LIST shapes}},
+    ROWS(X)
+#undef X
 };
+/* clang-format on */
 
 TEST(few_kernels)
 {
@@ -64,7 +53,7 @@ TEST(few_kernels)
             free(v);
             tn_requires_grad(x[k], true);
         }
-        tn_backward(tn_sum(tn_square(rows[i].f(s, x)), TN_ALL, false));
+        tn_backward(tn_sum(tn_square(rows[i].f(x)), TN_ALL, false));
         tn_step_end(s);
         if (tn_error(s)) fail_msg("%s: %s", rows[i].name, tn_error_text(s));
         int kernels = 0;

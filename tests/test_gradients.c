@@ -159,9 +159,9 @@ TEST(they_take_no_memory)
 }
 
 /* What a kernel of its own kind makes is in memory until its update, and no longer. */
-TEST(those_of_tables_and_convolutions_die_with_their_update)
+TEST_ON(those_of_tables_and_convolutions_die_with_their_update,
+        tn_open(.device = subject_device(), .seed = 3, .log = quiet))
 {
-    tn_session *s = tn_open(.device = subject_device(), .seed = 3, .log = quiet);
     tn_embed *table = tn_embedding_new(s, "table", 500, 64);
     tn_conv *conv = tn_conv2d_new(s, "conv", 64, 64, 3, .pad = 1);
     tn_optim *opt = tn_sgd(s, tn_all_params(s), .lr = 0.1, .momentum = 0.9);
@@ -177,7 +177,6 @@ TEST(those_of_tables_and_convolutions_die_with_their_update)
     assert_int_equal(tn_get_stats(s, &st), 0);
     const size_t values = (500 * 64 + 64 * 64 * 9) * 4;
     if (subject_device() == TN_CPU) assert_true(st.bytes_now < 3 * values);
-    assert_int_equal(tn_close(s), 0);
 }
 
 /* Where the last line of `text` with this word begins; -1: there is none. */
@@ -241,9 +240,8 @@ TEST(a_parameter_that_its_own_gradient_reads)
     near(w[0], w[1]);
 }
 
-TEST(windows_are_checked)
+TEST_ON(windows_are_checked, tn_open(.device = subject_device(), .log = quiet))
 {
-    tn_session *s = tn_open(.device = subject_device(), .log = quiet);
     tn_tensor *x = tn_zeros(s, TN_F32, TN_SHAPE(4, 4)), *w = tn_window(x, 4, TN_SHAPE(2, 3));
     float v[16];
     assert_non_null(w);
@@ -261,7 +259,6 @@ TEST(windows_are_checked)
     tn_free(x); /* the window has the memory still */
     assert_int_equal(tn_read(w, TN_F32, v, 6 * sizeof *v), 0);
     assert_true(v[5] == 2.f);
-    assert_int_equal(tn_close(s), 0);
 }
 
 /* Gradients that are scaled by hand where they stand are what the update reads, whatever their size. */

@@ -326,10 +326,9 @@ static int count(int64_t index, void *const *out, void *user)
 }
 
 /* Two batches are the most that stand ready, however long nobody asks. */
-TEST(memory_is_bounded)
+TEST_ON(memory_is_bounded, session(1))
 {
     counting c = {.made = 0};
-    tn_session *s = session(1);
     tn_dataset *d = tn_dataset_fn(s, 1000, count, &c, 1, &(tn_array){.dtype = TN_F32});
     tn_batch b;
     tn_loader *l = tn_loader_open(d, .batch = 10, .workers = 3);
@@ -339,7 +338,6 @@ TEST(memory_is_bounded)
         usleep(2000);
         assert_int_equal(c.made, 10 * (taken + 2));
     }
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 TEST_ON(refused, session(1))

@@ -272,11 +272,10 @@ TEST(classes_and_names)
     assert_int_equal(tn_close(s), TN_OK);
 }
 
-TEST(folders_refused)
+TEST_ON(folders_refused, session())
 {
     picture q;
     draw(&q, 4, 4, 3, 0);
-    tn_session *s = session();
     null_with(s, TN_E_NULL, "dir", tn_dataset_images(s, NULL));
     assert_null(tn_dataset_images(NULL, "x"));
     null_with(s, TN_E_IO, "/nowhere: No such file", tn_dataset_images(s, "/nowhere"));
@@ -304,7 +303,6 @@ TEST(folders_refused)
         null_with(s, TN_E_IO, "Permission denied", tn_dataset_images(s, at("shut/")));
         chmod(at("shut/a"), 0700);
     }
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 /* ---- damage ---- */

@@ -233,10 +233,9 @@ TEST(stale_gradients)
 
 /* ---- the log ---- */
 
-TEST(idle_parameters_are_named)
+TEST_ON(idle_parameters_are_named, open_place(&PLACES[0], hear_warnings, NULL))
 {
     forget();
-    tn_session *s = open_place(&PLACES[0], hear_warnings, NULL);
     tn_tensor *a = param(s, "a", TN_F32, 3, 0), *b = param(s, "b", TN_F32, 3, 0),
               *c = param(s, "c", TN_F32, 3, 0);
     tn_requires_grad(c, false);
@@ -252,7 +251,6 @@ TEST(idle_parameters_are_named)
     for (int i = 0; i < 20; i++) ones_step(s, o, 1, &a);
     assert_int_equal(n_said, 1); /* once */
     assert_true(first_of(b) == -1);
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 /* Gradients summed over steps as in PyTorch, without .accumulate, are lost, and that is said once. Not where
@@ -287,10 +285,9 @@ TEST(gradients_that_no_update_uses)
 }
 
 /* Who trains without steps is told, once, what they are for. */
-TEST(training_without_steps)
+TEST_ON(training_without_steps, open_place(&PLACES[0], hear_warnings, NULL))
 {
     forget();
-    tn_session *s = open_place(&PLACES[0], hear_warnings, NULL);
     tn_tensor *a = param(s, "a", TN_F32, 3, 0);
     tn_optim *o = tn_sgd(s, tn_all_params(s), .lr = 1);
     for (int i = 0; i < 12; i++) { /* two, a step, and ten */
@@ -301,7 +298,6 @@ TEST(training_without_steps)
     }
     assert_non_null(strstr(said, "test_nn_optim.c:"));
     assert_non_null(strstr(said, "tn_step_begin and tn_step_end around each iteration"));
-    assert_int_equal(tn_close(s), TN_OK);
 }
 
 /* ---- errors ---- */

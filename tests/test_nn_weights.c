@@ -110,10 +110,9 @@ TEST(as_pytorch_has_them)
 }
 
 /* What may stand behind a flatten is not guessed, either way. */
-TEST(untold)
+TEST_ON(untold, open_place(&PLACES[0], NULL, NULL))
 {
     needs_cjson();
-    tn_session *s = open_place(&PLACES[0], NULL, NULL);
     tn_conv2d_new(s, "c", 1, 2, 3);
     tn_linear_new(s, "fc", 8, 2);
     const char *path = in_base("untold");
@@ -123,7 +122,6 @@ TEST(untold)
     assert_int_equal(tn_save(s, path, .for_pytorch = true, .no_flatten = true), TN_OK);
     fails_with(s, TN_E_ARG, "load with .no_flatten", tn_load(s, path));
     assert_int_equal(tn_load(s, path, .no_flatten = true), TN_OK);
-    tn_close(s);
 }
 
 /* ---- with PyTorch ---- */

@@ -35,19 +35,6 @@ TEST_ON(freed_at_once, open_one())
     null_with(s, TN_E_STALE, "freed", tn_relu(y));
 }
 
-TEST_ON(kept_for_backward, open_one())
-{
-    tn_tensor *w = tn_param(s, "w", tn_full(s, 0.5, TN_F32, TN_SHAPE(4)));
-    tn_tensor *y = tn_exp(w), *z = tn_mul(y, y), *loss = tn_sum(z, TN_ALL, false);
-    tn_free(y);
-    tn_free(z);
-    assert_int_equal(tn_backward(loss), 0);
-    tn_free(loss);
-    float g[4];
-    assert_int_equal(tn_read(tn_gradient(w), TN_F32, g, sizeof g), 0);
-    assert_true(fabsf(g[0] - 2 * expf(1)) < 1e-4f);
-}
-
 /* Two sessions do the same; one of them frees what it will not use again. Both must read the same. */
 enum { HELD = 12, ROUNDS = 400 };
 

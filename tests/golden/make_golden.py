@@ -203,11 +203,8 @@ def make_cnn():
         out[f"batch.{i}.x"], out[f"batch.{i}.y"] = nhwc(x), y
         batches.append((x.double(), y))
     out["losses"], gradients = train(model, batches, lambda m, x, y: F.cross_entropy(m(x), y), 1e-2, 0.05)
-    for k, v in gradients.items():
-        out[k] = nhwc(v) if v.dim() == 4 else v
-    for k, v in model.state_dict().items():
-        if "running" in k:
-            out["after." + k] = v
+    out |= {k: nhwc(v) if v.dim() == 4 else v for k, v in gradients.items()}
+    out |= {"after." + k: v for k, v in model.state_dict().items() if "running" in k}
     model.eval()
     out["after.logits"] = model(batches[0][0]).detach()
     save(folder + "/cnn.safetensors", out, format="pt")
