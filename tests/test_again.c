@@ -209,6 +209,43 @@ TEST(made_again_by_itself)
     assert_true(bits[0] == bits[1] || subject_device() == TN_CUDA);
 }
 
+/* What a weight's gradient reads is made again by the second kernel of a batch norm's gradient, over what that
+ * is the last to read, and not by the first. */
+TEST(made_again_late)
+{
+    enum { N = 256, WIDE = 1024, ONE = N * WIDE * 4 };
+    static float weight[2][WIDE * WIDE];
+    double arena = 0;
+    for (int kept = 1; kept >= 0; kept--) {
+        tn_session *s =
+            tn_open(.device = subject_device(), .mode = TN_FUSED, .seed = 7, .threads = 2, .log = quiet);
+        tn_linear *a = tn_linear_new(s, "a", 64, WIDE), *b = tn_linear_new(s, "b", WIDE, WIDE),
+                  *c = tn_linear_new(s, "c", WIDE, 8);
+        tn_norm *n = tn_batch_norm_new(s, "n", WIDE), *m = tn_batch_norm_new(s, "m", WIDE);
+        tn_optim *opt = tn_adamw(s, tn_all_params(s), .lr = 1e-4);
+        tn_tensor *x = tn_keep(tn_randn(s, TN_F32, TN_SHAPE(N, 64)));
+        for (int step = 0; step < STEPS; step++) {
+            tn_step_begin(s);
+            tn_tensor *h = tn_dropout(tn_relu(tn_norm_forward(n, tn_linear_forward(a, x))), .5);
+            tn_tensor *l = tn_linear_forward(c, tn_relu(tn_norm_forward(m, tn_linear_forward(b, h))));
+            l = tn_mean(tn_square(l), TN_ALL, false);
+            if (kept) tn_flush(s);
+            tn_backward(l);
+            tn_optim_step(opt);
+            tn_step_end(s);
+        }
+        assert_int_equal(tn_read(b->weight, TN_F32, weight[kept], sizeof weight[kept]), 0);
+        const char *plan = tn_plan_text(s);
+        if (!kept && !strstr(plan, "dropout again + dropout' + relu' + batch_norm'")) fail_msg("%s", plan);
+        if (!kept) assert_int_equal(sscanf(strstr(plan, "moved, "), "moved, %lf MB arena", &arena), 1);
+        close_clean(s);
+    }
+    for (int i = 0; i < WIDE * WIDE; i++) /* sums in another order */
+        if (!(fabsf(weight[0][i] - weight[1][i]) <= 1e-5f)) fail_msg("%g for %g", weight[0][i], weight[1][i]);
+    /* what both norms read, one more, and masks */
+    if (subject_device() == TN_CPU && arena > 3.95 * ONE * 1e-6) fail_msg("the arena is %.2f MB", arena);
+}
+
 /* What convolutions of one channel read or make is made again where it lowers what is alive at most: of
  * depthwise layers, in the midst of backward, half of what forward would keep, and of a first layer that
  * nothing normalizes the convolution itself. Where little would be spared of what a step holds, it is kept.

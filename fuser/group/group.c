@@ -172,6 +172,7 @@ int fu_group_all(fu_ctx *c)
     int before = c->n_copy;
     for (int i = c->n_node - 1; i >= 0; i--) fu_recompute(c, i);
     join_groups(c, c->n_copy > before);
+    for (int i = 0; i < c->n_node; i++) fu_make_late(c, i);
     fu_settle_early(c);
     fu_join_tiles(c);
     fu_recompute_for_tiles(c);

@@ -43,6 +43,12 @@ void fu_recompute(fu_ctx *c, int node);
 /* Does the same for the images of convolutions: a convolution computes its image as it loads it, and other
  * readers of the image compute it again as well. */
 void fu_recompute_for_tiles(fu_ctx *c);
+/* Returns true where the group can be one kernel with the members that it has now, whatever it was before. */
+bool fu_still_can(fu_ctx *c, int g);
+
+/* ---- late.c ---- */
+/* Lets a later group make the node, over what that one is the last to read. */
+void fu_make_late(fu_ctx *c, int node);
 
 /* ---- tiles.c ---- */
 /* Lets the readers of a convolution or product that has a kernel of its own join that kernel. */

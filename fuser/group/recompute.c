@@ -163,7 +163,7 @@ static bool add_again(fu_ctx *c, int g, const again *r)
     return true;
 }
 
-static bool still_can(fu_ctx *c, int g)
+bool fu_still_can(fu_ctx *c, int g)
 {
     fu_candidate k = fu_candidate_of(c, &c->group[g]);
     k.settled = false;
@@ -174,12 +174,12 @@ static bool still_can(fu_ctx *c, int g)
  * r's own value, for which alone some of their loops may exist, and to store what r's nodes read. */
 static bool sources_can(fu_ctx *c, const again *r)
 {
-    if (!still_can(c, fu_group_of(c, r->node[0]))) return false;
+    if (!fu_still_can(c, fu_group_of(c, r->node[0]))) return false;
     for (int i = 0; i < r->n; i++) {
         const tn_tensor *t = c->node[r->node[i]].t;
         for (int k = 0; k < t->n_in; k++) {
             int p = fu_node_of(c, fu_value_of(c, t->in[k]));
-            if (p >= 0 && !still_can(c, fu_group_of(c, p))) return false;
+            if (p >= 0 && !fu_still_can(c, fu_group_of(c, p))) return false;
         }
     }
     return true;

@@ -26,7 +26,8 @@ enum {
     FEWEST = 1 << 12, /* elements */
     SMALL = 4,        /* of which the fourth part is no large value beside it */
     PRODUCT = 64,     /* operations for each element, in a product that reads it */
-    SHARE = 6         /* of all that gradients read, at least the sixth part is spared, or nothing */
+    SHARE = 6,        /* of all that gradients read, at least the sixth part is spared, or nothing, */
+    TIME = 500        /* unless that takes less than this part of the products' time */
 };
 
 enum { KEPT = 1, READ = 2, AGAIN = 4, HANDED = 8 }; /* HANDED: to some product */
@@ -100,16 +101,19 @@ static void note_readers(const tn_wanted *w, uint8_t *how, bool all)
     }
 }
 
-/* Returns true where it changes what a step takes: less than a share of all that gradients read is left
- * alone. */
+/* Returns true where it changes what a step takes, or costs nothing: else less than a share of all that
+ * gradients read is left alone. */
 static bool is_worth(const tn_wanted *w, const uint8_t *how)
 {
     int64_t all = 0, again = 0;
+    double products = 0; /* nanoseconds, forward and backward */
     for (uint32_t i = 0; i < w->end; i++) {
         all += w->bytes[i];
         again += how[i] & AGAIN ? w->bytes[i] : 0;
+        products += 3 * tn_product_ns(w->target, w->g->nodes[i]);
     }
-    return again * SHARE >= all && again;
+    const double writes = (double)again / tn_profile_at(tn_target_rates(w->target), (double)all).copy;
+    return again && (again * SHARE >= all || writes * TIME <= products);
 }
 
 /* Marks what is made again, with what it is made of up to its sources, and views of that. */
