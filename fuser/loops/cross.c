@@ -155,6 +155,16 @@ static bool is_wide(const fu_prog *p)
     return false;
 }
 
+/* Short rows that leave some of a vector are computed many at a time (vector_of in schedule.c), which sums over them
+ * would forbid: of many, that gains more than another pass over what is small takes. */
+static bool many_ragged_rows(const fu_prog *p)
+{
+    enum { WHOLE = 16, SHORT = 64, MANY = 2048 };
+    const int64_t width = p->extent[fu_vec(p)];
+    return !fu_can(p->c->target)->grid && p->red == fu_bit(fu_vec(p)) && width % WHOLE && width < SHORT &&
+           fu_count(p, p->cross) >= MANY;
+}
+
 tn_cut_reason fu_cross_schedule(fu_prog *p)
 {
     enum { FEW = 64 };
@@ -168,6 +178,7 @@ tn_cut_reason fu_cross_schedule(fu_prog *p)
     }
     if (p->outer == vec || fu_count(p, p->cross) < FEW || fu_count(p, p->red) > FU_STASH)
         return TN_CUT_REDUCED_AXES;
+    if (many_ragged_rows(p)) return TN_CUT_REDUCED_AXES;
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
         bool follower = follows(after, v);
