@@ -6,7 +6,7 @@
 
 # What is built already is taken along with its dates, so that little is compiled for each fault.
 mkdir -p "$tmp/tree/b" || exit 1
-cp -a Makefile include src autograd fuser nn tests "$tmp/tree"
+cp -a Makefile include src autograd fuser nn tests tools "$tmp/tree"
 cp -a "$BUILD/obj" "$BUILD/internal.a" "$BUILD/flags" "$BUILD/sources" "$tmp/tree/b"
 find "$tmp/tree/b/obj" -name '*.d' -exec sed -i "s|$BUILD/obj/|b/obj/|g" {} +
 cp -a "$tmp/tree/b/obj" "$tmp/obj"
@@ -65,7 +65,7 @@ check index_map_off_by_one caught fuser/loops/program.c \
 # A value's memory is given away in the step that reads it last.
 # shellcheck disable=SC2086
 check too_early_reuse caught src/runtime/memory.c \
-    's/return best ? best->offset : lowest_free(m, s->first, s->last, 0/return lowest_free(m, s->first + 1, s->last, 0/' $programs
+    's/+= lowest_free(m, part.first, part.last/+= lowest_free(m, part.first + 1, part.last/' $programs
 # A result is written over an operand that other items still read.
 check written_over_too_early caught fuser/text/kernel.c \
     's/memcmp(v->stride, s->stride, sizeof v->stride)/false/' test_fuser_plans
