@@ -291,6 +291,41 @@ TEST(a_maximum_of_halves_has_a_gradient)
     assert_int_equal(tn_close(s), 0);
 }
 
+/* A largest or least value of one alone is that value, however many digits it is made with: its gradient is the
+ * value's own. */
+TEST(an_extreme_of_one_half_has_its_gradient)
+{
+    enum { N = 70 };
+    static float x[N], g[2][N];
+    rng r = {6};
+    for (int i = 0; i < N; i++) x[i] = (float)rng_real(&r, -2, 2);
+    tn_session *s = open_mode(TN_FUSED);
+    for (int how = 0; how < 48; how++) {
+        const tn_dtype d = how & 1 ? TN_BF16 : TN_F16;
+        const int along = how >> 1 & 1, least = how >> 2 & 1, of = how / 8;
+        for (int with = 0; with < 2; with++) {
+            tn_step_begin(s);
+            tn_tensor *a = tn_from(s, x, TN_F32, TN_SHAPE(along ? N : 1, along ? 1 : N));
+            assert_int_equal(tn_requires_grad(a, true), 0);
+            tn_tensor *y = tn_cast(a, d);
+            if (of == 0 || of == 1) y = tn_gelu(y);
+            if (of == 1) y = tn_gelu(tn_mul_scalar(y, 1.1));
+            if (of == 2) y = tn_mul(y, tn_sigmoid(y));
+            if (of == 3) y = tn_mean(tn_mul(y, tn_tanh(y)), TN_AXES(along), true);
+            if (of == 4) y = tn_contiguous(tn_silu(y));
+            if (of == 5) y = tn_transpose(tn_softplus(tn_transpose(y, 0, 1)), 0, 1);
+            if (with) y = least ? tn_min(y, TN_AXES(along), true) : tn_max(y, TN_AXES(along), true);
+            assert_int_equal(tn_backward(tn_sum(tn_cast(y, TN_F32), TN_ALL, false)), 0);
+            assert_int_equal(tn_read(tn_gradient(a), TN_F32, g[with], sizeof g[with]), 0);
+            tn_step_end(s);
+        }
+        for (int i = 0; i < N; i++)
+            if (!(fabsf(g[0][i] - g[1][i]) <= 0x1p-6f))
+                fail_msg("%s, case %d: %g for %g", tn_dtype_name(d), how, (double)g[1][i], (double)g[0][i]);
+    }
+    assert_int_equal(tn_close(s), 0);
+}
+
 /* Elementwise values are rounded operator by operator, whatever runs with them: fused, next to one's own row,
  * read or not, they are eager mode's to the bit. x x + z, for an x whose square is 2^-24 more than its
  * nearest float, would show a product that is not. */

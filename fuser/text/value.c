@@ -244,8 +244,33 @@ static tn_dtype read_as(const fu_em *e, const fu_value *v, int arg)
     return rounds ? x->dtype : TN_F32;
 }
 
+/* A cast that rounds: from 16 bits, of what has the digits of memory wherever it is made. One to 16 bits
+ * leaves that to its readers. */
+static bool is_rounded(const fu_em *e, const fu_value *v)
+{
+    const fu_value *x = &e->p->value[v->arg[0]];
+    return tn_dtype_is_half(v->from) && is_computed(e, x) && (is_strict(e, v) || is_strict(e, x));
+}
+
+/* A copy has no text of its own, nor has a cast between types that are carried alike, nor rounding of
+ * integers. */
+static bool transparent(const fu_em *e, const fu_value *v)
+{
+    if (v->kind != FU_OP) return false;
+    switch (v->op) {
+    case TN_OP_contiguous: return true;
+    case TN_OP_cast: return fu_compute_dtype(v->dtype) == fu_compute_dtype(v->from) && !is_rounded(e, v);
+    case TN_OP_floor:
+    case TN_OP_ceil:
+    case TN_OP_round:
+    case TN_OP_trunc: return !tn_dtype_is_float(v->from);
+    default: return false;
+    }
+}
+
 /* Returns true where a value is known to have no more digits than d, of 16 bits, whatever it is carried in:
- * it was read so, or rounded, or chosen from such. Looks no further than `deep` values. */
+ * it was read so, or rounded, or chosen from such. What has no text of its own has what its operand has, unrounded.
+ * Looks no further than `deep` values. */
 static bool has_digits(const fu_em *e, int id, tn_dtype d, int deep)
 {
     const fu_value *v = &e->p->value[id];
@@ -273,7 +298,8 @@ static bool has_digits(const fu_em *e, int id, tn_dtype d, int deep)
     }
     if (v->op == TN_OP_cast && !tn_dtype_is_float(v->from)) return v->from == TN_BOOL;
     for (int k = v->op == TN_OP_where; k < v->n_arg; k++)
-        if (read_as(e, v, v->arg[k]) != d && !has_digits(e, v->arg[k], d, deep - 1)) return false;
+        if ((transparent(e, v) || read_as(e, v, v->arg[k]) != d) && !has_digits(e, v->arg[k], d, deep - 1))
+            return false;
     return true;
 }
 
@@ -327,30 +353,6 @@ static void ask_op(fu_em *e, int id)
         fu_expression(expr, sizeof expr, e->lang, row, v->from, arg);
     }
     define(e, id, expr);
-}
-
-/* A cast that rounds: from 16 bits, of what has the digits of memory wherever it is made. One to 16 bits
- * leaves that to its readers. */
-static bool is_rounded(const fu_em *e, const fu_value *v)
-{
-    const fu_value *x = &e->p->value[v->arg[0]];
-    return tn_dtype_is_half(v->from) && is_computed(e, x) && (is_strict(e, v) || is_strict(e, x));
-}
-
-/* A copy has no text of its own, nor has a cast between types that are carried alike, nor rounding of
- * integers. */
-static bool transparent(const fu_em *e, const fu_value *v)
-{
-    if (v->kind != FU_OP) return false;
-    switch (v->op) {
-    case TN_OP_contiguous: return true;
-    case TN_OP_cast: return fu_compute_dtype(v->dtype) == fu_compute_dtype(v->from) && !is_rounded(e, v);
-    case TN_OP_floor:
-    case TN_OP_ceil:
-    case TN_OP_round:
-    case TN_OP_trunc: return !tn_dtype_is_float(v->from);
-    default: return false;
-    }
 }
 
 static void given_text(const fu_em *e, fu_gift what, char *out, size_t n)
