@@ -125,6 +125,8 @@ typedef struct tn_step {
       "compute after the gather, on the rows it picks")                                                      \
     X(REDUCED_AXES, true, "the two reduce different axes",                                                   \
       "reduce over the same axes, or reduce the second from the first's result")                             \
+    X(SHORT, false, "many short rows are computed side by side, which a sum over the rows would forbid",     \
+      "none needed: another pass over what is small takes less")                                             \
     X(JOINED, true, "a reduction would look for each element which of the joined values it is of",           \
       "reduce the values that are joined, and then their results")                                           \
     X(SPLIT, true, "the reduction is split among many parts and what follows needs all of them",             \

@@ -220,4 +220,48 @@ TEST(short_rows_lie_side_by_side)
     }
 }
 
+/* A loss over many rows that leave some of a vector is a sum of what a kernel has made of each, and explain says why;
+ * over few, or over rows of whole vectors, one kernel is both. */
+TEST(a_sum_over_many_short_rows_is_a_kernel_of_its_own)
+{
+    enum { MOST_ROWS = 4099, MOST_WIDTH = 63 };
+    static const int widths[] = {5, 10, 16, 20, 48, 63}, rows[] = {2047, 2048, MOST_ROWS};
+    static float x[MOST_ROWS * MOST_WIDTH], g[MOST_ROWS * MOST_WIDTH];
+    static int32_t label[MOST_ROWS];
+    for (int i = 0; i < MOST_ROWS * MOST_WIDTH; i++) x[i] = (float)(i * 37 % 29) * 0.25f - 3;
+    for (int k = 0; k < (int)(sizeof widths / sizeof *widths); k++) {
+        tn_session *s = open_mode(TN_FUSED);
+        const int w = widths[k];
+        for (int i = 0; i < MOST_ROWS; i++) label[i] = i * 7 % w;
+        for (int r = 0; r < (int)(sizeof rows / sizeof *rows); r++) {
+            const bool apart = w % 16 && rows[r] >= 2048;
+            tn_step_begin(s);
+            tn_tensor *t = tn_from(s, x, TN_F32, TN_SHAPE(rows[r], w));
+            assert_int_equal(tn_requires_grad(t, true), 0);
+            tn_tensor *loss = tn_cross_entropy(t, tn_from(s, label, TN_I32, TN_SHAPE(rows[r])));
+            assert_int_equal(tn_backward(loss), 0);
+            seen v = look(s);
+            int cuts = 0;
+            for (int i = 0; i < v.plan->n_cut; i++) cuts += v.plan->cut[i].reason == TN_CUT_SHORT;
+            if ((cuts > 0) != apart) {
+                print_plan(&v);
+                fail_msg("%d rows of %d: cut %d times", rows[r], w, cuts);
+            }
+            forget(&v);
+            double want = 0;
+            assert_int_equal(tn_read(tn_gradient(t), TN_F32, g, (size_t)(rows[r] * w) * sizeof *g), 0);
+            for (int i = 0; i < rows[r]; i++) {
+                double soft[MOST_WIDTH];
+                softmax_of(x + i * w, soft, w);
+                want -= log(soft[label[i]]) / rows[r];
+                for (int j = 0; j < w; j++)
+                    assert_true(fabs(g[i * w + j] * (double)rows[r] - (soft[j] - (j == label[i]))) <= 4e-6);
+            }
+            assert_true(fabs(tn_item(loss) - want) <= 1e-5 * want);
+            assert_int_equal(tn_step_end(s), 0);
+        }
+        assert_int_equal(tn_close(s), 0);
+    }
+}
+
 RUN_TESTS(NULL, NULL)

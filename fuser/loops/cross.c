@@ -178,7 +178,7 @@ tn_cut_reason fu_cross_schedule(fu_prog *p)
     }
     if (p->outer == vec || fu_count(p, p->cross) < FEW || fu_count(p, p->red) > FU_STASH)
         return TN_CUT_REDUCED_AXES;
-    if (many_ragged_rows(p)) return TN_CUT_REDUCED_AXES;
+    if (many_ragged_rows(p)) return TN_CUT_SHORT;
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
         bool follower = follows(after, v);
