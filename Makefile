@@ -282,7 +282,7 @@ $(CUSIM_AT)/libcusim.so: $(CUSIM:tests/cusim/%.c=$(CUSIM_AT)/%.o) Makefile
 	@mv $@.new $@
 $(CUSIM_AT)/libnvrtc_old.so: tests/cusim/old/nvrtc.c $(CUSIM_AT)/flags
 	$(call say,LINK,$@)
-	$(Q)$(CC) -std=c11 -O2 $(WARN) -D_GNU_SOURCE -fPIC -shared -fvisibility=hidden -I. -o $@ $<
+	$(Q)$(CC) -std=c11 -O2 $(WARN) -D_GNU_SOURCE -DTN_NO_MACROS -fPIC -shared -fvisibility=hidden -I. -o $@ $<
 -include $(wildcard $(CUSIM_AT)/*.d)
 .PHONY: cusim
 cusim: $(CUSIM_AT)/libcusim.so $(CUSIM_AT)/libnvrtc_old.so

@@ -21,7 +21,7 @@ function declare(d, is_op,    part, n, at, name, last) {
 END {
     print "/* tensor_macros.h - chapter 13 of <tensor.h>, made of the headers by tools/calls.awk. */\n#ifndef TENSOR_MACROS_H\n#define TENSOR_MACROS_H"
     gsub(/\/\*([^*]|\*+[^*\/])*\*+\//, "", text)
-    n = split(text, statement, ";")
+    n = split(text, statement, /;+/) # by a character, some split by lines as well
     for (i = 1; i <= n; i++)
         if (match(statement[i], /\nTN_(OP|FUNCTION|NEW)\(.*\)/)) {
             call = substr(statement[i], RSTART + 1, RLENGTH - 2)
