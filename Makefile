@@ -96,8 +96,8 @@ DEFS := -D_GNU_SOURCE -DTN_NO_MACROS -DTN_BUILD_CC='"$(CC)"' \
         $(if $(HAVE_STB),-DTN_HAVE_STB) $(if $(HAVE_CJSON),-DTN_HAVE_CJSON)
 BASE := -std=c11 $(OPT) $(WARN) $(SAN) $(CPPFLAGS) $(CFLAGS) -fPIC -pthread
 LIBCFLAGS := $(BASE) $(DEFS) -fvisibility=hidden -fno-semantic-interposition -ffp-contract=off -Iinclude
-APPCFLAGS := $(BASE) -D_GNU_SOURCE -Iinclude -I$(BUILD)/include
-TESTCFLAGS := $(BASE) $(filter-out -DTN_NO_MACROS,$(DEFS)) -ffp-contract=off -Iinclude -I$(BUILD)/include -I.
+APPCFLAGS := $(BASE) -D_GNU_SOURCE -Iinclude
+TESTCFLAGS := $(BASE) $(filter-out -DTN_NO_MACROS,$(DEFS)) -ffp-contract=off -Iinclude -I.
 LIBS := $(if $(HAVE_ZLIB),-lz) $(if $(HAVE_CJSON),-lcjson) -ldl -lm
 # Tests do little but call the library: the compiler takes a quarter of the time without optimising them.
 TESTOPT ?= -O0
@@ -123,7 +123,9 @@ FVE := $(wildcard bench/fused_vs_eager/*.c)
 ZOO := $(wildcard bench/zoo/*.c)
 BENCHES := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 TENSOR := $(wildcard tools/*.c)
-HEADERS := $(wildcard include/*.h) $(BUILD)/include/tensor_macros.h
+MACROS := include/tensor_macros.h
+DECLARED := $(filter-out $(MACROS),$(wildcard include/*.h))
+HEADERS := $(DECLARED) $(MACROS)
 
 .PHONY: all lib examples tools programs help deps doctor demo test asan tsan test-long fuzz faults bench bench-peers bench-zoo calibrate \
         run-tests need-demo need-test install uninstall clean format FORCE
@@ -166,15 +168,14 @@ $(BUILD) $(BUILD)/tests $(BUILD)/bench $(BUILD)/long:
 STAMP = $(CC) $(CC_VERSION) | $(LIBCFLAGS) | $(APPCFLAGS) | $(TESTCFLAGS) $(TESTOPT) | $(LDFLAGS) $(LIBS)
 me := $(shell echo $$$$)
 when_changed = @echo '$(subst ','\'',$(1))' >$@.$(me); if cmp -s $@.$(me) $@; then rm $@.$(me); else mv $@.$(me) $@; fi
-$(BUILD)/flags: FORCE | $(BUILD) $(BUILD)/include/tensor_macros.h
+$(BUILD)/flags: FORCE | $(BUILD) $(MACROS)
 	$(call when_changed,$(STAMP))
 $(BUILD)/sources: FORCE | $(BUILD)
 	$(call when_changed,$(SRC))
 
-# Macros that give functions their caller's line, of the headers that declare these.
-$(BUILD)/include/tensor_macros.h: tools/calls.awk $(wildcard include/*.h)
-	@mkdir -p $(@D)
-	$(Q)awk -f tools/calls.awk $(wildcard include/*.h) >$@.new && mv $@.new $@
+# Macros that give functions their caller's line, of the headers that declare these, beside them; not in git.
+$(MACROS): tools/calls.awk $(DECLARED)
+	$(Q)awk -f tools/calls.awk $(DECLARED) >$@.$(me) && mv $@.$(me) $@
 
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -568,4 +569,4 @@ texts: $(BUILD)/tests/test_texts
 
 # With clang-format 14, which leaves the tree as it is checked in; other versions lay out some lines otherwise.
 format:
-	clang-format -i $(SRC) $(wildcard include/*.h src/*/*.h src/*/*/*.h autograd/*.h fuser/*.h fuser/*/*.h nn/*.h examples/*.[ch] tools/*.[ch] bench/*.[ch] bench/*/*.[ch] tests/*.[ch] tests/*/*.[ch] data/*.c)
+	clang-format -i $(SRC) $(DECLARED) $(wildcard src/*/*.h src/*/*/*.h autograd/*.h fuser/*.h fuser/*/*.h nn/*.h examples/*.[ch] tools/*.[ch] bench/*.[ch] bench/*/*.[ch] tests/*.[ch] tests/*/*.[ch] data/*.c)

@@ -11,7 +11,7 @@ check install "$MAKE" install DESTDIR="$root" PREFIX=$prefix
 
 files() {
     (cd "$at" && find . ! -type d | sort) >"$tmp/have"
-    for f in include/*.h include/tensor_macros.h; do echo "./$f"; done >"$tmp/want"
+    for f in include/*.h; do echo "./$f"; done >"$tmp/want"
     for f in a so so.0 "so.$version"; do echo "./lib/libtensor.$f"; done >>"$tmp/want"
     [ ! -e "$BUILD/libtensor_mpi.so" ] || echo ./lib/libtensor_mpi.so >>"$tmp/want"
     for f in lib/pkgconfig/libtensor.pc lib/cmake/libtensor/libtensorConfig.cmake lib/cmake/libtensor/libtensorConfigVersion.cmake \

@@ -40,7 +40,7 @@ check nn_takes_public_symbols_alone public_symbols "$tmp/others" "$BUILD"/obj/nn
 
 examples() {
     for f in examples/*.c; do
-        $CC -std=c11 -D_GNU_SOURCE -Iinclude -I"$BUILD/include" -c "$f" -o "$tmp/$(basename "$f" .c).o" || return
+        $CC -std=c11 -D_GNU_SOURCE -Iinclude -c "$f" -o "$tmp/$(basename "$f" .c).o" || return
     done
     public_symbols "$tmp/inside" "$tmp"/*.o
 }
@@ -55,7 +55,7 @@ macros() {
     $CC -std=c11 -DTN_NO_MACROS -I. -E -P "$tmp/all.c" | tr '\n' ' ' | tr ';' '\n' |
         sed -n 's/.*[ *]\(tn_[a-z0-9_]*\)_at *(.*const char \*file, int line).*/\1/p' |
         sed 's/_with$//; s/^\(tn_param\|tn_buffer\)_new$/\1/' | sort -u >"$tmp/placed"
-    cat include/*.h "$BUILD/include/tensor_macros.h" | sed -n 's/^# *define \(tn_[a-z0-9_]*\)(.*/\1/p' | grep -v -x -e tn_open -e tn_progress | sort >"$tmp/defined"
+    cat include/*.h | sed -n 's/^# *define \(tn_[a-z0-9_]*\)(.*/\1/p' | grep -v -x -e tn_open -e tn_progress | sort >"$tmp/defined"
     [ "$(wc -l <"$tmp/placed")" -gt 100 ] && same "$tmp/placed" "$tmp/defined"
 }
 check what_has_a_line_has_a_macro macros

@@ -152,7 +152,7 @@ check files paths
 
 names() { # in `backquotes`: whatever looks like a name of the library
     grep -o '`[a-zA-Z_0-9]*(\{0,1\})\{0,1\}`' "$tmp/docs" | tr -d '`()' | grep -E '^(tn|fu|nn|TN|FU|NN)_' | grep -v NAME | sort -u >"$tmp/names"
-    find include "$BUILD/include" src autograd fuser nn \( -name '*.[ch]' -o -name '*.def' -o -name '*.cu' \) -exec \
+    find include src autograd fuser nn \( -name '*.[ch]' -o -name '*.def' -o -name '*.cu' \) -exec \
         grep -o -h -w -E '(tn|fu|nn|TN|FU|NN)_[a-zA-Z_0-9]*' {} + | sort -u >"$tmp/there"
     # what a row of a table, or a macro that declares, makes of the name in it
     find include src nn \( -name '*.[ch]' -o -name '*.def' \) -exec grep -o -h -E '\([a-z_0-9]+[,)]|, [a-z_0-9]+,' {} + |
@@ -215,12 +215,12 @@ int main(void)
 }
 EOF
     # shellcheck disable=SC2086
-    $CC -Iinclude -Ib/include rule.c -o rule b/internal.a -pthread $there -ldl -lm && HOME=$home ./rule >"$tmp/rule" && cat "$tmp/rule" || return
+    $CC -Iinclude rule.c -o rule b/internal.a -pthread $there -ldl -lm && HOME=$home ./rule >"$tmp/rule" && cat "$tmp/rule" || return
     grep -q 'simplified: 1 folded' "$tmp/rule" || return
     [ -n "$reads" ] || return 0
     sed 's/tn_adamw(/tn_signum(/' "$work/mlp.c" >signum.c
     # shellcheck disable=SC2086
-    $CC -Iinclude -Ib/include signum.c -o signum b/internal.a -pthread $there -ldl -lm && HOME=$home ./signum >"$tmp/signum" || return
+    $CC -Iinclude signum.c -o signum b/internal.a -pthread $there -ldl -lm && HOME=$home ./signum >"$tmp/signum" || return
     grep -q 'signum_elements  *signum$' "$tmp/signum"
 }
 # What is tested here is text, not memory: once is enough.

@@ -1,7 +1,7 @@
 # calls.awk - chapter 13 of tensor.h, made of the declarations in the headers: for each function that takes its caller's
 # line, the macro that gives it and lets options be named.
 #
-#   awk -f tools/calls.awk include/*.h
+#   awk -f tools/calls.awk HEADER..
 function declare(d, is_op,    part, n, at, name, last) {
     gsub(/\([^()]*\)/, "", d) # of parameters that are functions
     n = split(d, part, /,[ \n]*/)
@@ -19,7 +19,7 @@ function declare(d, is_op,    part, n, at, name, last) {
 }
 { text = text $0 "\n" }
 END {
-    print "/* tensor_macros.h - chapter 13 of <tensor.h>, made of the headers by tools/calls.awk. */\n#ifndef TENSOR_MACROS_H\n#define TENSOR_MACROS_H"
+    print "/* tensor_macros.h - chapter 13 of <tensor.h>, made of the headers by tools/calls.awk. */\n#if !defined(TENSOR_MACROS_H) && !defined(TN_NO_MACROS)\n#define TENSOR_MACROS_H"
     gsub(/\/\*([^*]|\*+[^*\/])*\*+\//, "", text)
     n = split(text, statement, /;+/) # by a character, some split by lines as well
     for (i = 1; i <= n; i++)
