@@ -111,23 +111,29 @@ TEST(what_is_no_attention)
     }
 }
 
-/* A later step with another scale runs the plan of the first: the number is the kernel's argument. */
+/* A later step with another scale runs the plan of the first: the number is the kernel's argument, and may have been
+ * given by tn_full, of any shape, in front or behind. */
 TEST_ON(the_scale_is_an_argument, open_session(TN_FUSED, 2))
 {
-    float sum[3];
-    for (int k = 0; k < 3; k++) {
+    float sum[6];
+    for (int k = 0; k < 6; k++) {
         at c = {"scale", 1, 2, 64, 64, 32, false, false, NO_MASK, 0, TN_F32, 1};
         tn_step_begin(s);
         tn_tensor *leaf[3], *x[3];
         operands(s, &c, leaf, x);
-        tn_tensor *t = tn_mul_scalar(tn_matmul(x[0], tn_transpose(x[1], 2, 3)), k == 1 ? 0.5 : 0.25);
+        tn_tensor *t = tn_matmul(x[0], tn_transpose(x[1], 2, 3));
+        if (k < 3) t = tn_mul_scalar(t, k == 1 ? 0.5 : 0.25);
+        if (k == 3) t = tn_div(t, tn_full(s, 4, TN_F32, TN_SCALAR));
+        if (k == 4) t = tn_mul(t, tn_full(s, 0.25, TN_F32, TN_SHAPE(64, 64)));
+        if (k == 5) t = tn_mul(tn_full(s, 0.25, TN_F32, TN_SHAPE(2, 1, 1)), t);
         tn_tensor *y = tn_matmul(tn_softmax(t, 3), x[2]);
         assert_int_equal(look(s).attentions, 1);
         sum[k] = (float)tn_item(tn_sum(tn_square(y), TN_ALL, false));
         tn_step_end(s);
         assert_int_equal(tn_error(s), 0);
     }
-    assert_true(sum[0] == sum[2] && sum[0] != sum[1]);
+    assert_true(sum[0] != sum[1]);
+    for (int k = 2; k < 6; k++) assert_true(sum[k] == sum[0]);
 }
 
 /* With scores of 0 all keys count alike; those that are not there, or hidden, do not. */

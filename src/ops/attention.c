@@ -390,17 +390,19 @@ static bool is_whole(const trail *t, const tn_attention *a)
     return !t->full;
 }
 
-static tn_tensor *number_of(const tn_tensor *x) { return tn_is_number(x) ? x->base : NULL; }
-
-/* A constant, or what tn_full was given: the same in each repetition of the call. */
-static bool is_number(const tn_tensor *x, double v)
+/* The number that x is, or that tn_full was given for it, the same in each repetition of the call; else NULL. */
+static tn_tensor *number_of(const tn_tensor *x)
 {
     while ((x->op == TN_OP_expand || x->op == TN_OP_reshape || x->op == TN_OP_contiguous) &&
            x->base->op != TN_OP_constant)
         x = x->in[0];
-    if (!tn_is_number(x)) return false;
-    const tn_number *n = &x->base->attr->number;
-    return (n->is_int ? (double)n->i : n->f) == v;
+    return tn_is_number(x) ? x->base : NULL;
+}
+
+static bool is_number(const tn_tensor *x, double v)
+{
+    const tn_tensor *n = number_of(x);
+    return n && (n->attr->number.is_int ? (double)n->attr->number.i : n->attr->number.f) == v;
 }
 
 /* x is p with elements dropped, or p. */
