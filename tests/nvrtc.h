@@ -64,9 +64,8 @@ static inline int nvrtc_compile(const nvrtc *n, const char *text, const char *ar
     return status;
 }
 
-/* What such a log says of the text's kernels. warned: also where ptxas has put waits between
- * products of warpgroups, or ignores what a kernel says of its registers, which it tells as a "Potential Performance Loss"
- * and not as a warning. */
+/* What such a log says of the text's kernels. warned: also where ptxas has put waits between products of warpgroups,
+ * or ignores what a kernel says of its registers, which it tells as a "Potential Performance Loss". */
 typedef struct nvrtc_said {
     long kernels, registers, stack_bytes; /* registers: the most of one kernel, */
     long spilling, spilled_bytes;         /* kernels that spill; what they store and load */

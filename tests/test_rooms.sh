@@ -125,3 +125,20 @@ openings() {
               if (n < 300) { print "only " n " names found"; bad = 1 }; exit bad }'
 }
 check files_that_openings_speak_of openings
+
+# Tests that the Makefile and what it calls name are there; NAME% begins some.
+named_tests() {
+    grep -o -h -E 'test_[a-z0-9_]+[%*]?' Makefile .ci/run tests/run.sh tests/portable.sh tests/*/*.sh |
+        tr '*' '%' | sort -u >"$tmp/tests"
+    [ "$(wc -l <"$tmp/tests")" -gt 40 ] || return
+    while read -r t; do
+        # shellcheck disable=SC2086
+        set -- tests/${t%"%"}*.c
+        case $t in
+        *%) [ -e "$1" ] ;;
+        *) [ -e "tests/$t.c" ] || [ -e "tests/$t.sh" ] ;;
+        esac || { echo "$t is not there" && bad=1; }
+    done <"$tmp/tests"
+    [ -z "${bad-}" ]
+}
+check tests_that_are_named named_tests
