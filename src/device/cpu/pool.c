@@ -203,8 +203,13 @@ static void start_workers(tn_pool *p)
     sigfillset(&all);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&all, faults[i]);
     pthread_sigmask(SIG_SETMASK, &all, &old); /* the host's signals are for the host's threads */
+    pthread_attr_t
+        how; /* musl gives a thread 128 KiB: kernels and products have blocks of more on their stack */
+    const bool sized = !pthread_attr_init(&how);
+    if (sized) pthread_attr_setstacksize(&how, (size_t)8 << 20);
     for (p->workers = 0; p->workers < p->threads - 1; p->workers++)
-        if (pthread_create(&p->worker[p->workers], NULL, worker, p)) break;
+        if (pthread_create(&p->worker[p->workers], sized ? &how : NULL, worker, p)) break;
+    if (sized) pthread_attr_destroy(&how);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     p->pid = getpid();
     if (p->here) *p->here = 1;
