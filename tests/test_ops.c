@@ -457,12 +457,18 @@ int main(int argc, char **argv)
     add_rows();
     for (int i = 0; i < n_cases; i++) every[n_every++] = cases[i];
     for (int i = 0; i < n_every; i++) {
-        if (argc > 1 && !strstr(every[i].name, argv[1])) continue;
+        bool named = argc == 1;
+        for (int k = 1; k < argc; k++) named |= strstr(every[i].name, argv[k]) != NULL;
+        if (!named) continue;
         tests[n_tests++] = (struct CMUnitTest){every[i].name, run_case, NULL, NULL, &every[i]};
     }
     if (argc == 1) {
         tests[n_tests++] = (struct CMUnitTest)cmocka_unit_test(every_public_operator_has_a_case);
         tests[n_tests++] = (struct CMUnitTest)cmocka_unit_test(every_opcode_ran);
+    }
+    if (!n_tests) {
+        fprintf(stderr, "no case has '%s' in its name\n", argv[1]);
+        return 1;
     }
     return _cmocka_run_group_tests("ops", tests, n_tests, open_bench, close_bench);
 }

@@ -2,7 +2,7 @@
  * appends one node (or a few: a cast, an EXPAND) to the graph's current call and returns it.
  *
  * Given a NULL node they return NULL; what does not fit is reported through tn_error_set under the current
- * call's name. Operators (src/runtime), backward rules (autograd) and passes are all written in these. */
+ * call's name. Operators (src/ops), backward rules (autograd) and passes are all written in these. */
 #pragma once
 
 #include "graph.h"

@@ -3,7 +3,7 @@
 
 Everything is computed on the CPU in float64 from float32 weights and inputs, so that the files hold what is
 true to about 15 digits, and a test says itself how close it has to come. The files are .safetensors, written
-here byte for byte the same on each run; their metadata say which version of PyTorch the numbers are from.
+here byte for byte the same on each run of one machine, on another but for last digits; their metadata say which version of PyTorch the numbers are from.
 
   optim.safetensors        six updates of three parameters by each optimizer and option
   cnn.safetensors          a small convolutional network: weights, batches, gradients, 20 losses
