@@ -68,15 +68,19 @@ static const char *at(const void *p, int64_t elements, size_t es)
     return (const char *)p + elements * (int64_t)es;
 }
 
-/* n elements, widened where they are narrow: too few, mostly, for memcpy's call. */
+/* n elements, widened where they are narrow: often too few for memcpy's call. */
 static inline void copy_floats(const job *w, const char *s, char *d, int64_t n)
 {
-    enum { VECTOR = 16, ELEMENT = 4 };
+    enum { MANY = 256, VECTOR = 16, ELEMENT = 4 };
     if (w->widens) {
         tn_widen_floats(w->g->dtype, s, d, n);
         return;
     }
     int64_t bytes = n * (int64_t)w->es;
+    if (bytes >= MANY) {
+        memcpy(d, s, (size_t)bytes);
+        return;
+    }
     for (; bytes >= VECTOR; bytes -= VECTOR, d += VECTOR, s += VECTOR) memcpy(d, s, VECTOR);
     for (; bytes >= ELEMENT; bytes -= ELEMENT, d += ELEMENT, s += ELEMENT) memcpy(d, s, ELEMENT);
     if (bytes) memcpy(d, (uint16_t[2]){*(const uint16_t *)(const void *)s}, ELEMENT); /* half a pair */
@@ -410,10 +414,10 @@ static double longest(const job *w, int64_t m, int64_t n, int64_t cols, int64_t 
  * the cut, so the number of threads may. */
 static void cut(job *w, int64_t cols, int64_t threads)
 {
-    /* tiles of each thread; multiply-adds that reading an element takes, from the second cache and from
-       further away; bytes that are in that cache; tiles whose threads are told one by one, and cuts that are
-       looked at for each number of columns */
-    enum { SHARES = 3, READ_NEAR = 1, READ = 12, NEAR = 1 << 20, FEW_TILES = 64, TRIED = 4 };
+    /* tiles of each thread, one where all are done before anything could hold a thread up; multiply-adds that
+       reading an element takes, from the second cache and from further away; bytes that are in that cache;
+       tiles whose threads are told one by one, and cuts that are looked at for each number of columns */
+    enum { SHARES = 3, SHORT = 20, READ_NEAR = 1, READ = 12, NEAR = 1 << 20, FEW_TILES = 64, TRIED = 4 };
     const tn_gemm *g = w->g;
     const bool aside = w->es != w->cs || w->then;
     const int64_t mr = w->kern->mr, nr = w->kern->nr, panels = tn_ceil_div(cols, nr);
@@ -423,7 +427,8 @@ static void cut(job *w, int64_t cols, int64_t threads)
     w->blocks = tn_ceil_div(g->m, mr);
     const double area = (double)g->m * (double)cols, all = area * (double)w->entries;
     const double parts = 2 * area * (double)g->k / TILE_FLOPS;
-    int64_t tiles = tn_ceil_div(SHARES * threads, w->entries);
+    const int shares = parts * (double)w->entries <= (double)(SHORT * threads) ? 1 : SHARES;
+    int64_t tiles = tn_ceil_div(shares * threads, w->entries);
     if (parts < (double)tiles) tiles = parts < 1 ? 1 : (int64_t)parts;
     tiles = tn_min64(tiles, w->blocks * panels);
     double best = 0;
