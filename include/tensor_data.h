@@ -32,8 +32,8 @@ TN_NEW(tn_dataset, dataset_idx_with, tn_session *s, const char *dir, tn_part par
  * Of an image the middle is taken, as large as it can be in the shape of an item, and scaled with an antialiased
  * bilinear filter (PIL's). With .resize that is torchvision's Resize(resize), CenterCrop(height, width); with .stretch all
  * of the image is scaled, whatever that does to its sides. Grey becomes colour and colour grey as channels ask, 16 bits
- * become 8, alpha is left out unless channels is 4, and CMYK becomes RGB. An orientation that a camera noted is not
- * looked at, as in PIL.
+ * become 8, alpha is left out unless channels is 4 (it is one more channel: colours are not weighed by it), and CMYK
+ * becomes RGB. An orientation that a camera noted is not looked at, as in PIL.
  *
  * Files are read and decoded by a loader's .workers ahead of the step. Where all items fit into .cache_bytes they are
  * kept, as bytes, from the first pass on; what a loader's .augment does comes after that. A file that cannot be read or

@@ -169,18 +169,20 @@ static int read_names(const char *dir, const tn_dataset *like, folder **out, int
 
 /* ---- items ---- */
 
-/* What of an image h x w high and wide becomes an item: all of it, or its middle, in the shape of an item, as
- * large as .resize says the whole is seen, or as can be. */
+/* What of an image h x w high and wide becomes an item: all of it, or its middle, as large as can be in the shape of an
+ * item. With .resize it is the middle, in whole pixels, of what the image is scaled to: torchvision cuts the longer side to
+ * whole pixels and rounds half a pixel of border to the even one. */
 static void middle(const folder *f, int64_t h, int64_t w, double box[4])
 {
     const tn_images_options *o = &f->o;
-    const double ih = (double)h, iw = (double)w, fit = fmin(ih / o->height, iw / o->width),
-                 scale = o->resize ? fmin(ih, iw) / o->resize : fit, bh = o->stretch ? ih : o->height * scale,
-                 bw = o->stretch ? iw : o->width * scale;
-    box[0] = (ih - bh) / 2;
-    box[1] = (iw - bw) / 2;
-    box[2] = box[0] + bh;
-    box[3] = box[1] + bw;
+    const int64_t out[2] = {o->height, o->width}, in[2] = {h, w}, least = h < w ? h : w;
+    const double fit = fmin((double)h / o->height, (double)w / o->width);
+    for (int i = 0; i < 2; i++) {
+        const double n = (double)in[i], m = (double)out[i];
+        const double all = o->stretch ? m : o->resize ? (double)(o->resize * in[i] / least) : n / fit;
+        box[i] = n / all * (o->resize ? rint((all - m) / 2) : (all - m) / 2);
+        box[2 + i] = box[i] + n / all * m;
+    }
 }
 
 static int read_image(const folder *f, int64_t k, nn_picture *out, nn_why *why)

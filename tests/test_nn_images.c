@@ -110,7 +110,7 @@ static int32_t item(tn_session *s, tn_loader *l, int64_t elements, float *x)
 
 TEST(images_of_any_size)
 {
-    static const int size[][2] = {{20, 20}, {40, 31}, {17, 48}, {1, 1}, {48, 48}, {5, 7}, {1, 40}};
+    static const int size[][2] = {{20, 20}, {40, 31}, {17, 48}, {1, 1}, {48, 48}, {5, 7}, {1, 40}, {32, 32}};
     enum { COUNT = sizeof(size) / sizeof(*size) };
     static picture q[COUNT];
     char name[64];
@@ -122,8 +122,8 @@ TEST(images_of_any_size)
     static const struct {
         int height, width, resize;
         bool stretch;
-    } want[] = {
-        {16, 16, 0, false}, {12, 30, 0, false}, {16, 12, 20, false}, {9, 25, 0, true}, {0, 0, 0, false}};
+    } want[] = {{16, 16, 0, false},  {12, 30, 0, false}, {16, 12, 20, false}, {15, 12, 20, false},
+                {32, 31, 49, false}, {7, 13, 18, false}, {9, 25, 0, true},    {0, 0, 0, false}};
     for (size_t i = 0; i < sizeof(want) / sizeof(*want); i++) {
         tn_session *s = session();
         tn_dataset *d = tn_dataset_images(s, at("sizes/"), .height = want[i].height, .width = want[i].width,
@@ -135,9 +135,17 @@ TEST(images_of_any_size)
             static float x[48 * 48 * 3];
             double box[4] = {0, 0, q[k].h, q[k].w};
             item(s, l, h * w * 3, x);
-            if (!want[i].stretch) {
-                const double by = want[i].resize ? fmin(q[k].h, q[k].w) / want[i].resize
-                                                 : fmin((double)q[k].h / h, (double)q[k].w / w);
+            if (want[i].resize) {
+                /* torchvision: the longer side is cut to whole pixels, then int(round((it - h) / 2)) are left out before */
+                const int least = q[k].h < q[k].w ? q[k].h : q[k].w;
+                const int high = want[i].resize * q[k].h / least, wide = want[i].resize * q[k].w / least;
+                const int top = (high - h) / 2 + ((high - h) % 4 == 3),
+                          left = (wide - w) / 2 + ((wide - w) % 4 == 3);
+                const double by = (double)q[k].h / high, across = (double)q[k].w / wide;
+                memcpy(box, (double[4]){top * by, left * across, (top + h) * by, (left + w) * across},
+                       sizeof(box));
+            } else if (!want[i].stretch) {
+                const double by = fmin((double)q[k].h / h, (double)q[k].w / w);
                 box[0] = (q[k].h - by * h) / 2;
                 box[1] = (q[k].w - by * w) / 2;
                 box[2] = box[0] + by * h;
