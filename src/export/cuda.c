@@ -22,8 +22,7 @@ enum { LINE = 1024 };
 
 /* ---- texts ---- */
 
-static const tn_embedded part[] = {TN_EMBED_CONV_CU,
-                                   TN_EMBED_PRODUCT_CU,
+static const tn_embedded part[] = {TN_EMBED_OWN_CU,
                                    TN_EMBED_ATTENTION_CU,
                                    TN_EMBED_ATTENTION_BACKWARD_CU,
                                    TN_EMBED_CONV2D_CU,

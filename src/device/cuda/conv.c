@@ -1,4 +1,4 @@
-/* conv.c - convolutions as products around two kernels of our own (kernels/conv.cu).
+/* conv.c - convolutions as products around two kernels of our own (kernels/own.cu).
  *
  *   forward          rows = windows of x (im2col);          y = act(rows weight^T + bias)
  *   data gradient    rows = gy weight;                      gx = rows summed where they came from (col2im)
@@ -13,7 +13,6 @@
  */
 #include "internal.h"
 #include "../../core/int64.h"
-
 
 #include <string.h>
 

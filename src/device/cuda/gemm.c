@@ -7,7 +7,7 @@
  * For each shape the algorithm is asked for once and kept, with the descriptors, so that every run of a
  * program takes the same one and a captured product has nothing left to ask. f32 is f32 throughout, or
  * TF32 where a product says it may be; f16 and bf16 accumulate in f32. What cuBLASLt has no algorithm for
- * (integers, strides of 0, a depth of 0) runs on our own kernel (kernels/product.cu).
+ * (integers, strides of 0, a depth of 0) runs on our own kernel (kernels/own.cu).
  *
  * Read first: tn_cuda_gemm.
  */

@@ -3,7 +3,7 @@
  *   loader.c    the three libraries          api.h      what is used of them
  *   memory.c    device memory                ring.c     host memory to the device and back
  *   compile.c   texts to functions           module.c   what is compiled, on disk and loaded
- *   gemm.c      products                     conv.c     convolutions: kernels/conv.cu around products
+ *   gemm.c      products                     conv.c     convolutions: kernels/own.cu around products
  *   graph.c     a run of launches as one     timing.c   how long one takes
  *   tell.c      launches are told of, not made
  *   beside.c    a stream for others' work
@@ -32,12 +32,12 @@ typedef struct tn_cuda_blas tn_cuda_blas;
 
 enum { TN_CUDA_RECENT = 8 };
 
-/* The library's own kernels, by what they do. */
+/* The library's own kernels, by what they do (kernels/own.cu). */
 typedef enum tn_cuda_own {
-    TN_OWN_IM2COL,   /* kernels/conv.cu */
-    TN_OWN_COL2IM,   /* kernels/conv.cu */
-    TN_OWN_EPILOGUE, /* kernels/product.cu */
-    TN_OWN_PRODUCT,  /* kernels/product.cu */
+    TN_OWN_IM2COL,
+    TN_OWN_COL2IM,
+    TN_OWN_EPILOGUE,
+    TN_OWN_PRODUCT,
     TN_OWN_COUNT
 } tn_cuda_own;
 /* Variants of each: by dtype, or by the bytes that are moved at once. */

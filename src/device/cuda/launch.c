@@ -40,19 +40,8 @@ int tn_cuda_start(tn_cuda *c, const char *name, tn_cu_function f, tn_cuda_args *
 
 char *tn_cuda_own_text(tn_cuda_own which, int variant, char name[64])
 {
-    static const tn_embedded file[TN_OWN_COUNT] = {
-        [TN_OWN_IM2COL] = TN_EMBED_CONV_CU,
-        [TN_OWN_COL2IM] = TN_EMBED_CONV_CU,
-        [TN_OWN_EPILOGUE] = TN_EMBED_PRODUCT_CU,
-        [TN_OWN_PRODUCT] = TN_EMBED_PRODUCT_CU,
-    };
-    static const char *const entry[TN_OWN_COUNT] = {
-        [TN_OWN_IM2COL] = "IM2COL",
-        [TN_OWN_COL2IM] = "COL2IM",
-        [TN_OWN_EPILOGUE] = "EPILOGUE",
-        [TN_OWN_PRODUCT] = "PRODUCT",
-    };
-    const char *body = tn_embed_text(file[which]);
+    static const char *const entry[TN_OWN_COUNT] = {"IM2COL", "COL2IM", "EPILOGUE", "PRODUCT"};
+    const char *body = tn_embed_text(TN_EMBED_OWN_CU);
     size_t room = strlen(body) + 256;
     char *text = tn_malloc(room);
     if (!text) return NULL;
