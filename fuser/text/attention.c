@@ -67,22 +67,15 @@ static int take(fu_ctx *c, const tn_tensor *t, bool any_column, operand *o)
 {
     t = fu_value_of(c, t);
     int last = t->ndim - 1;
-    bool number = tn_is_number(t);
+    const bool lies = !tn_is_number(t) && (any_column || t->shape[last] == 1 || t->stride[last] == 1);
+    int64_t stride[TN_MAX_DIMS];
     *o = (operand){.dtype = t->dtype};
     o->bytes = tn_node_numel(t) * (int64_t)tn_dtype_size(o->dtype);
-    if (!number && (any_column || t->shape[last] == 1 || t->stride[last] == 1)) {
-        set_strides(o, t, t->stride);
-        if (!fu_place(c, t, &o->slot, &o->offset))
-            return fu_fail(c, TN_E_INTERNAL, "an operand has no memory");
-        for (int i = 0; i < t->ndim; i++)
-            if (!t->stride[i] && t->shape[i]) o->bytes /= t->shape[i];
-        return 0;
-    }
-    int64_t stride[TN_MAX_DIMS];
     tn_dense_strides(t->ndim, t->shape, stride);
-    set_strides(o, t, stride);
-    o->slot = fu_emit_dense(c, t);
-    return o->slot < 0 ? o->slot : 0;
+    set_strides(o, t, lies ? t->stride : stride);
+    for (int i = 0; i < t->ndim && lies; i++)
+        if (!t->stride[i] && t->shape[i]) o->bytes /= t->shape[i];
+    return fu_take(c, t, lies, &o->slot, &o->offset);
 }
 
 /* Returns the place that a node's own value is written to. */

@@ -29,14 +29,11 @@ typedef struct fu_pack {
 } fu_pack;
 /* Everything the phase does with the elements of one pack; v0 is the coordinate of its first. */
 void fu_cuda_pack(fu_em *e, const fu_pack *k);
-void fu_cuda_load(fu_em *e, int id, const char *array); /* a pack of value id */
-/* Arrays for the packs of so many turns, and the loads of turn `u`. */
-void fu_cuda_declare_ahead(fu_em *e, int phase, int ahead);
-void fu_cuda_load_ahead(fu_em *e, int phase);
+/* The packs that the phase reads, or with phase -1 those that all rows share: arrays, of as many packs as
+ * `turns` says, "" or "[2]"; and what is loaded, to `at` in them. Either may be NULL. False: there are none. */
+bool fu_cuda_packs(fu_em *e, int phase, const char *turns, const char *at);
 bool fu_cuda_stores(const fu_prog *p, int phase); /* whether the phase's loop writes anything */
 void fu_cuda_pointwise(fu_em *e);
-/* Stores of what no loop of the phases changes, under `only` and where coordinates they lack are 0. */
-void fu_cuda_kept(fu_em *e, const char *only);
 /* Declares the coordinates of `atoms` from the row-major number `from`, which counts `below` for each step of
  * the last of them. */
 void fu_cuda_decode(fu_em *e, uint32_t atoms, const char *from, int64_t below);

@@ -81,7 +81,7 @@ void fu_cuda_block(fu_em *e)
     fu_cuda_pack(e, &(fu_pack){.phase = 0, .n = 1, .lane = "v0 - t0"});
     fu_scope_close(e);
     e->phase = 1;
-    fu_cuda_kept(e, "");
+    fu_write_kept(e, "");
     e->phase = 0;
     fu_scope_close(e);
     fu_scope_close(e);

@@ -56,24 +56,9 @@ static void close_elements(fu_em *e)
 /* Operands that all rows share are read once. */
 static void load_columns(fu_em *e)
 {
-    fu_prog *p = e->p;
-    bool ragged = p->extent[fu_vec(p)] % p->tile != 0, any = false;
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
-        if (!v->packed || fu_full(p, v) || !e->hot[i]) continue;
-        fu_name(e, v);
-        fu_line(&e->t, "%s %s_pack[%d];", e->lang->memory[v->dtype], v->name, p->pack);
-        any = true;
-    }
-    if (!any) return;
-    fu_scope_open(e, ragged ? "if (mine) {" : "{");
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
-        char name[64];
-        if (!v->packed || fu_full(p, v) || !e->hot[i]) continue;
-        snprintf(name, sizeof name, "%s_pack", v->name);
-        fu_cuda_load(e, i, name);
-    }
+    if (!fu_cuda_packs(e, -1, "", NULL)) return;
+    fu_scope_open(e, e->p->extent[fu_vec(e->p)] % e->p->tile ? "if (mine) {" : "{");
+    fu_cuda_packs(e, -1, NULL, "");
     fu_scope_close(e);
 }
 

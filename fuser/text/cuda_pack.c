@@ -38,7 +38,7 @@ static void pack_address(const fu_em *e, const int64_t *stride, int64_t shift, c
     if (shift) snprintf(out + k, n - k, " %c %lld", shift < 0 ? '-' : '+', llabs((long long)shift));
 }
 
-void fu_cuda_load(fu_em *e, int id, const char *array)
+static void load(fu_em *e, int id, const char *array)
 {
     fu_value *v = &e->p->value[id];
     char at[300], line[120] = "";
@@ -73,18 +73,21 @@ static bool computed(const fu_em *e, int id, int phase)
     return e->hot[id] && v->vary >> fu_vec(p) & 1 && fu_computed_in(p, v, phase);
 }
 
-static void load_packs(fu_em *e, int phase)
+bool fu_cuda_packs(fu_em *e, int phase, const char *turns, const char *at)
 {
     fu_prog *p = e->p;
+    bool any = false;
     for (int i = 0; i < p->n_value; i++) {
         fu_value *v = &p->value[i];
-        if (!v->packed || !computed(e, i, phase)) continue;
         char name[64];
+        if (!v->packed || !(phase < 0 ? e->hot[i] && !fu_full(p, v) : computed(e, i, phase))) continue;
+        any = true;
         fu_name(e, v);
-        snprintf(name, sizeof name, "%s_pack", v->name);
-        fu_line(&e->t, "%s %s[%d];", e->lang->memory[v->dtype], name, p->pack);
-        fu_cuda_load(e, i, name);
+        snprintf(name, sizeof name, "%s_pack%s", v->name, at ? at : "");
+        if (turns) fu_line(&e->t, "%s %s_pack%s[%d];", e->lang->memory[v->dtype], v->name, turns, p->pack);
+        if (at) load(e, i, name);
     }
+    return any;
 }
 
 /* Random words of the pack's n elements. */
@@ -148,7 +151,7 @@ void fu_cuda_pack(fu_em *e, const fu_pack *k)
     char pack_at[24], at[300];
     snprintf(pack_at, sizeof pack_at, "%sl", k->ahead ? k->ahead : "");
     if (p->form != FU_POINTWISE) fu_hoist(e, k->phase, true);
-    if (k->n > 1 && !k->ahead) load_packs(e, k->phase);
+    if (k->n > 1 && !k->ahead) fu_cuda_packs(e, k->phase, "", "");
     for (int i = 0; i < p->n_value; i++)
         if (p->value[i].kind == FU_RANDOM && computed(e, i, k->phase)) fu_cuda_random(e, &p->value[i], k->n);
     for (int i = 0; i < p->n_store && k->n > 1; i++) {
@@ -162,39 +165,6 @@ void fu_cuda_pack(fu_em *e, const fu_pack *k)
         if (!s->packed || !stored_in(p, s, k->phase)) continue;
         pack_address(e, s->stride, s->shift, at, sizeof at);
         fu_line(&e->t, "tn_store(%s + (%s), %s_piece);", e->pointer[s->buf], at, e->pointer[s->buf]);
-    }
-}
-
-/* ---- stores of kept values ---- */
-
-void fu_cuda_kept(fu_em *e, const char *only)
-{
-    fu_prog *p = e->p;
-    int vec = fu_vec(p);
-    bool any = false;
-    for (int i = 0; i < p->n_store; i++) {
-        if (fu_store_full(p, &p->store[i])) continue;
-        fu_ask(e, p->store[i].value);
-        any = true;
-    }
-    if (!any) return;
-    TN_EACH(s, p->store, p->n_store) {
-        if (fu_store_full(p, s)) continue;
-        char when[240];
-        uint32_t missing = fu_all_atoms(p) & ~p->red & ~s->dom;
-        size_t k = (size_t)snprintf(when, sizeof when, "%s", only);
-        for (int a = 0; a < p->n_atom; a++) {
-            if (!(missing >> a & 1)) continue;
-            k += (size_t)snprintf(when + k, sizeof when - k,
-                                  a == vec && p->form == FU_POINTWISE ? "%sv0 == 0" : "%si%d == 0",
-                                  k ? " && " : "", a);
-        }
-        if (k)
-            fu_scope_open(e, "if (%s) {", when);
-        else
-            fu_scope_open(e, "{");
-        fu_put_store(e, s);
-        fu_scope_close(e);
     }
 }
 
@@ -228,40 +198,19 @@ static void item_coordinates(fu_em *e)
     fu_cuda_decode(e, fu_all_atoms(p) & ~fu_bit(vec), "item", width);
 }
 
-void fu_cuda_declare_ahead(fu_em *e, int phase, int ahead)
-{
-    fu_prog *p = e->p;
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
-        if (!v->packed || !computed(e, i, phase)) continue;
-        fu_name(e, v);
-        fu_line(&e->t, "%s %s_pack[%d][%d];", e->lang->memory[v->dtype], v->name, ahead, p->pack);
-    }
-}
-
-void fu_cuda_load_ahead(fu_em *e, int phase)
-{
-    fu_prog *p = e->p;
-    for (int i = 0; i < p->n_value; i++) {
-        fu_value *v = &p->value[i];
-        if (!v->packed || !computed(e, i, phase)) continue;
-        char name[64];
-        snprintf(name, sizeof name, "%s_pack[u]", v->name);
-        fu_cuda_load(e, i, name);
-    }
-}
-
 /* Reads the packs of several items before any of them is written. */
 static void read_ahead(fu_em *e)
 {
     fu_prog *p = e->p;
-    fu_cuda_declare_ahead(e, 0, p->ahead);
+    char turns[16];
+    snprintf(turns, sizeof turns, "[%d]", p->ahead);
+    fu_cuda_packs(e, 0, turns, NULL);
     fu_line(&e->t, "#pragma unroll");
     fu_scope_open(e, "for (int u = 0; u < %d; u++) {", p->ahead);
     item_number(e);
     fu_scope_open(e, p->n_atom == 1 ? "if (item * %d + %d <= n0) {" : "if (item < a.n) {", p->pack, p->pack);
     item_coordinates(e);
-    fu_cuda_load_ahead(e, 0);
+    fu_cuda_packs(e, 0, NULL, "[u]");
     fu_scope_close(e);
     fu_scope_close(e);
 }
@@ -296,7 +245,7 @@ void fu_cuda_pointwise(fu_em *e)
         fu_scope_close(e);
     }
     e->phase = 1;
-    fu_cuda_kept(e, "");
+    fu_write_kept(e, "");
     e->phase = 0;
     fu_scope_close(e);
     if (ahead) fu_scope_close(e);

@@ -83,7 +83,7 @@ static void walk_ahead(fu_em *e, fu_pack *k, const row *r)
     k->ahead = "u][";
     fu_line(&e->t, "#pragma unroll 1");
     fu_scope_open(e, "for (int j0 = member; j0 < %lld; j0 += %d) {", (long long)r->n, by);
-    fu_cuda_declare_ahead(e, k->phase, AHEAD);
+    fu_cuda_packs(e, k->phase, "[2]", NULL);
     for (int pass = 0; pass < 2; pass++) {
         fu_line(&e->t, "#pragma unroll");
         fu_scope_open(e, "for (int u = 0; u < %d; u++) {", AHEAD);
@@ -93,7 +93,7 @@ static void walk_ahead(fu_em *e, fu_pack *k, const row *r)
         if (pass)
             fu_cuda_pack(e, k);
         else
-            fu_cuda_load_ahead(e, k->phase);
+            fu_cuda_packs(e, k->phase, NULL, "[u]");
         if (r->n % by) fu_scope_close(e);
         fu_scope_close(e);
     }
@@ -358,7 +358,7 @@ void fu_cuda_row(fu_em *e, const int *scratch)
     } else {
         fu_hoist(e, p->n_phase, false);
         wait_for_team(e);
-        fu_cuda_kept(e, !fu_cuda_several(p) ? "member == 0" : p->team > 1 ? "mine && member == 0" : "mine");
+        fu_write_kept(e, !fu_cuda_several(p) ? "member == 0" : p->team > 1 ? "mine && member == 0" : "mine");
     }
     fu_scope_close(e);
     if (p->cross) close_sums(e, scratch, &r);

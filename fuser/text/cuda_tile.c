@@ -52,10 +52,9 @@ static int take_weight(fu_em *e, const tn_tensor *t, int node, int align)
     if (e->c->node[node].kind == TN_KIND_CONV) return take_operand(e, t->in[1], align, "weight");
     int slot;
     int64_t offset;
-    if (!fu_place(e->c, fu_value_of(e->c, t->in[1]), &slot, &offset))
-        return fu_fail(e->c, TN_E_INTERNAL, "an operand has no memory");
-    fu_pointer_more(e, slot, offset, t->dtype, "weight");
-    return 0;
+    const int status = fu_take(e->c, fu_value_of(e->c, t->in[1]), true, &slot, &offset);
+    if (!status) fu_pointer_more(e, slot, offset, t->dtype, "weight");
+    return status;
 }
 
 /* The statements of the function for program e->p. `leave`: a value that v takes for the statistics, or -1.

@@ -9,12 +9,9 @@
 static int take(fu_ctx *c, const tn_tensor *t, bool copy, tn_matrix *m, int *slot, int64_t *offset)
 {
     t = fu_value_of(c, t);
-    if (!copy && !tn_is_number(t) && tn_matrix_of(t, false, m))
-        return fu_place(c, t, slot, offset) ? 0 : fu_fail(c, TN_E_INTERNAL, "an operand has no memory");
-    tn_matrix_of(t, true, m);
-    *offset = 0;
-    *slot = fu_emit_dense(c, t);
-    return *slot < 0 ? *slot : 0;
+    const bool lies = !copy && !tn_is_number(t) && tn_matrix_of(t, false, m);
+    if (!lies) tn_matrix_of(t, true, m);
+    return fu_take(c, t, lies, slot, offset);
 }
 
 int fu_gemm_of(fu_ctx *c, int node, tn_gemm *g, int *slot, int64_t *offset)

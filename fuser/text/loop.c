@@ -409,10 +409,11 @@ void fu_declare_kept_rows(fu_em *e)
 
 /* Stores of values that do not change inside the loops. Where an item's value does not even depend on all of
  * the item's coordinates, the one where the others are 0 stores it. */
-void fu_write_kept(fu_em *e)
+void fu_write_kept(fu_em *e, const char *only)
 {
     fu_prog *p = e->p;
-    int vec = fu_vec(p);
+    const int vec = fu_vec(p);
+    const bool grid = fu_can(p->c->target)->grid;
     TN_EACH(s, p->store, p->n_store) {
         if (fu_store_full(p, s) || fu_never(e, s)) continue;
         fu_ask(e, s->value);
@@ -421,21 +422,23 @@ void fu_write_kept(fu_em *e)
     TN_EACH(s, p->store, p->n_store) {
         if (fu_store_full(p, s) || fu_never(e, s)) continue;
         uint32_t missing = fu_all_atoms(p) & ~p->red & ~s->dom;
-        char only[200] = "";
-        size_t k = 0;
+        char when[240], at[16];
+        size_t k = (size_t)snprintf(when, sizeof when, "%s", only);
         for (int a = 0; a < p->n_atom; a++) {
+            const bool along = a == vec && p->form == FU_POINTWISE;
             if (!(missing >> a & 1)) continue;
-            if (a < vec || p->form != FU_POINTWISE)
-                k += (size_t)snprintf(only + k, sizeof only - k, "%si%d == 0", k ? " && " : "", a);
-            else if (!p->tile)
-                k += (size_t)snprintf(only + k, sizeof only - k, "%sbegin == 0", k ? " && " : "");
-            else if (p->extent[vec] > p->tile || fu_runtime(p, vec))
-                k += (size_t)snprintf(only + k, sizeof only - k, "%sv0 == 0", k ? " && " : "");
+            if (along && !grid && p->tile && p->extent[vec] <= p->tile && !fu_runtime(p, vec)) continue;
+            snprintf(at, sizeof at, !along ? "i%d" : grid || p->tile ? "v0" : "begin", a);
+            k += (size_t)snprintf(when + k, sizeof when - k, "%s%s == 0", k ? " && " : "", at);
         }
-        if (k) fu_line(&e->t, "if (%s)", only);
-        e->t.indent += k != 0;
+        if (grid)
+            fu_scope_open(e, k ? "if (%s) {" : "{", when);
+        else if (k)
+            fu_line(&e->t, "if (%s)", when);
+        e->t.indent += k && !grid;
         fu_put_store(e, s);
-        e->t.indent -= k != 0;
+        e->t.indent -= k && !grid;
+        if (grid) fu_scope_close(e);
     }
 }
 

@@ -82,7 +82,8 @@ int fu_open_outer(fu_em *e, const fu_range *r, int leave);
 /* An accumulator array of n elements, at the reduction's neutral element. */
 void fu_declare(fu_em *e, fu_value *v, const char *kind, int64_t n);
 void fu_declare_kept_rows(fu_em *e); /* arrays for what is kept between phases */
-void fu_write_kept(fu_em *e);
+/* Stores of what no loop of the phases changes, under `only` and where coordinates they lack are 0. */
+void fu_write_kept(fu_em *e, const char *only);
 /* Stores the partial results of a split reduction, scratch[part][kept point]: each value's name with `tail`
  * behind it. */
 void fu_put_partials(fu_em *e, const int *scratch, const char *tail);

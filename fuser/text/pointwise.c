@@ -80,12 +80,12 @@ static void write_cut(fu_em *e, const fu_range *r, fu_cuts *cut)
                 fu_scope_open(e, "%sif (i%d < %lld) {", k ? "else " : "", cut->atom, (long long)cut->to);
             fu_hoist(e, 0, false);
             write_range(e, r->lo, r->hi);
-            fu_write_kept(e);
+            fu_write_kept(e, "");
             fu_scope_close(e);
         }
         e->cut = NULL;
     }
-    if (along) fu_write_kept(e);
+    if (along) fu_write_kept(e, "");
 }
 
 void fu_nest_pointwise(fu_em *e, const fu_range *r)
@@ -99,6 +99,6 @@ void fu_nest_pointwise(fu_em *e, const fu_range *r)
     fu_open_block(e, r);
     if (p->tile) fu_hoist(e, 0, false);
     write_range(e, r->lo, r->hi);
-    fu_write_kept(e);
+    fu_write_kept(e, "");
     fu_close_block(e, r);
 }

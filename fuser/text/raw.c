@@ -31,11 +31,7 @@ int fu_raw_find(fu_ctx *c, const tn_tensor *t, fu_stored *out)
 {
     t = fu_value_of(c, t);
     *out = (fu_stored){.t = t};
-    if (!tn_is_number(t))
-        return fu_place(c, t, &out->slot, &out->offset)
-                   ? 0
-                   : fu_fail(c, TN_E_INTERNAL, "an operand has no memory");
-    return fu_raw_copy(c, t, out);
+    return tn_is_number(t) ? fu_raw_copy(c, t, out) : fu_take(c, t, true, &out->slot, &out->offset);
 }
 
 int fu_raw_copy(fu_ctx *c, const tn_tensor *t, fu_stored *out)
@@ -176,12 +172,16 @@ int fu_emit_concat(fu_ctx *c, const fu_group *g)
     return 0;
 }
 
+int fu_take(fu_ctx *c, const tn_tensor *t, bool lies, int *slot, int64_t *offset)
+{
+    *offset = 0;
+    if (lies) return fu_place(c, t, slot, offset) ? 0 : fu_fail(c, TN_E_INTERNAL, "an operand has no memory");
+    *slot = fu_emit_dense(c, t);
+    return *slot < 0 ? *slot : 0;
+}
+
 int fu_dense_operand(fu_ctx *c, const tn_tensor *t, int *slot, int64_t *offset)
 {
     t = fu_value_of(c, t);
-    if (!tn_is_number(t) && tn_node_is_dense(t))
-        return fu_place(c, t, slot, offset) ? 0 : fu_fail(c, TN_E_INTERNAL, "an operand has no memory");
-    *offset = 0;
-    *slot = fu_emit_dense(c, t);
-    return *slot < 0 ? *slot : 0;
+    return fu_take(c, t, !tn_is_number(t) && tn_node_is_dense(t), slot, offset);
 }

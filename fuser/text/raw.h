@@ -26,6 +26,8 @@ typedef struct fu_stored {
 } fu_stored;
 int fu_raw_find(fu_ctx *c, const tn_tensor *t, fu_stored *out);
 int fu_raw_copy(fu_ctx *c, const tn_tensor *t, fu_stored *out); /* what it is by now, in scratch */
+/* Where t lies, if it can be read there, or a dense copy. */
+int fu_take(fu_ctx *c, const tn_tensor *t, bool lies, int *slot, int64_t *offset);
 int fu_dense_operand(fu_ctx *c, const tn_tensor *t, int *slot, int64_t *offset);
 
 int fu_raw_open(fu_raw *k, fu_ctx *c, const fu_group *g, const char *what, int64_t width);

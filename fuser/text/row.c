@@ -337,6 +337,6 @@ void fu_nest_row(fu_em *e, const fu_range *r, const int *scratch)
     if (p->split)
         fu_put_partials(e, scratch, "");
     else
-        fu_write_kept(e);
+        fu_write_kept(e, "");
     fu_close_block(e, r);
 }

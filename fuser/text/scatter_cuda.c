@@ -84,8 +84,7 @@ static int emit_digit(fu_ctx *c, const fu_scatter *s, int shift, int *sorted)
     fu_line(&t, "#define SORT\n#define FIRST %d\n#define SHIFT %d", !shift, shift);
     if (!shift)
         fu_line(&t, "#define INDEX %s\n#define STRIDE %lld\n#define WHERE %d",
-                fu_language(c->target)->memory[s->index.t->dtype],
-                (long long)s->index.t->stride[0], where);
+                fu_language(c->target)->memory[s->index.t->dtype], (long long)s->index.t->stride[0], where);
     if (r >= 0)
         r = operand(c, st, shift ? *sorted : s->index.slot, shift ? 0 : s->index.offset,
                     n * (shift ? wide : (double)tn_dtype_size(s->index.t->dtype)), false);
