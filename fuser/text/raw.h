@@ -77,13 +77,6 @@ typedef struct fu_window {
     bool flat;              /* the loops now open are one */
 } fu_window;
 
-/* ---- window_take.c ---- */
-/* The element v, number ky, kx of its window, for what is accumulated; `index`: which one the window chose.
- */
-void fu_window_take(fu_window *w, const char *best, const char *which, const char *index);
-/* What a window gives to its element ky, kx. */
-void fu_window_add(fu_window *w, const char *sum, const char *index, const char *value);
-
 /* ---- window_cuda.c ---- */
 int64_t fu_window_cuda(fu_window *w); /* leaves the item's scope open; the number of items */
 

@@ -105,6 +105,26 @@ static void put_results(window *w)
 
 /* ---- from the image to windows ---- */
 
+/* The element v, number ky, kx of its window, for what is accumulated; `index`: which one the window chose. */
+static void take(window *w, const char *best, const char *which, const char *index)
+{
+    const bool real = tn_dtype_is_float(w->acc);
+    const long long wide = w->p->window[1];
+    tn_growing *t = &w->k.t;
+    if (w->chosen) {
+        fu_line(t, "const bool won = v > %s || %s < 0%s%s%s%s%s;", best, which, real ? " || (v != v && " : "",
+                real ? best : "", real ? " == " : "", real ? best : "", real ? ")" : "");
+        fu_line(t, "%s = won ? (int32_t)(ky * %lld + kx) : %s;", which, wide, which);
+        fu_line(t, "%s = won ? v : %s;", best, best);
+    } else if (w->max) {
+        fu_line(t, "%s = tn_max%s(%s, v);", best, fu_suffix(w->k.lang, w->acc), best);
+    } else if (w->t->op == TN_OP_pool_take) {
+        fu_line(t, "%s = (int32_t)%s == (int32_t)(ky * %lld + kx) ? v : %s;", best, index, wide, best);
+    } else {
+        fu_line(t, "%s += v;", best);
+    }
+}
+
 /* Opens the loops over the elements of the image that are number ky, kx of their window: `at` counts them. */
 static void open_elements(window *w)
 {
@@ -147,13 +167,23 @@ static void forward(window *w)
         snprintf(base, sizeof base, "(n * %lld + y) * %lld", (long long)p->oh, (long long)p->ow);
         put_index(w, "to", base, 1);
     }
-    fu_window_take(w, "best[j]", "which[j]", "index[to]");
+    take(w, "best[j]", "which[j]", "index[to]");
     close_loops(w);
     fu_close(t);
     fu_close(t);
 }
 
 /* ---- from windows to the image ---- */
+
+/* What a window gives to its element ky, kx. */
+static void give(window *w, const char *sum, const char *index, const char *value)
+{
+    if (w->t->op == TN_OP_pool_put)
+        fu_line(&w->k.t, "%s += (int32_t)%s == (int32_t)(ky * %lld + kx) ? %s : 0;", sum, index,
+                (long long)w->p->window[1], value);
+    else
+        fu_line(&w->k.t, "%s += %s;", sum, value);
+}
 
 /* Opens the loops over the windows of row oy whose element kx is a column of this item: `at` counts them. */
 static void open_windows(window *w)
@@ -191,7 +221,7 @@ static void transposed(window *w)
     fu_line(t, "if (ky >= %lld) continue;", high);
     open_windows(w);
     fu_raw_value(&w->k, w->d, "g", "at", value, sizeof value);
-    fu_window_add(w, "sum[j]", "index[at]", value);
+    give(w, "sum[j]", "index[at]", value);
     close_loops(w);
     fu_close(t);
     fu_close(t);
