@@ -251,12 +251,18 @@ static bool is_swapped(const tn_tensor *x)
            x->attr->v[0][x->ndim - 2] == x->ndim - 1;
 }
 
+/* x y, which is elementwise where it has one term only. */
+static tn_tensor *product(tn_tensor *x, tn_tensor *y)
+{
+    return x && y && x->shape[x->ndim - 1] == 1 ? mul(x, y) : tn_mk_matmul(x, y, NULL);
+}
+
 /* x y, for a z that was swapped before it went into the product that is differentiated: made swapped too, so
  * that the gradient of z itself comes out dense. */
 static tn_tensor *product_for(const tn_tensor *z, tn_tensor *x, tn_tensor *y)
 {
-    if (!is_swapped(z)) return tn_mk_matmul(x, y, NULL);
-    tn_tensor *t = tn_mk_matmul(swap_last(y), swap_last(x), NULL);
+    if (!is_swapped(z)) return product(x, y);
+    tn_tensor *t = product(swap_last(y), swap_last(x));
     return t ? swap_last(t) : NULL;
 }
 
@@ -270,13 +276,22 @@ static void matmul_back(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
     }
 }
 
+/* Returns true where a convolution is no more than a product of each place's channels and w, which makes one
+ * channel of them. */
+static bool is_one_channel(const tn_conv_attr *c, const tn_tensor *w)
+{
+    bool is = w->shape[0] == 1 && c->kh == 1 && c->kw == 1 && c->stride[0] == 1 && c->stride[1] == 1;
+    for (int i = 0; i < 4; i++) is = is && !c->pad[i];
+    return is;
+}
+
 /* Each of the three is linear in both operands, and the three are each other's gradients. */
 static void conv_back(tn_tensor *n, tn_tensor *g, tn_tensor **gin)
 {
     tn_tensor *a = n->in[0], *b = n->in[1];
     const tn_conv_attr *c = &n->attr->conv;
     if (n->op == TN_OP_conv2d) { /* x, weight */
-        if (wants(n, 0)) gin[0] = tn_mk_conv2d_data_grad(g, b, c);
+        if (wants(n, 0)) gin[0] = is_one_channel(c, b) ? mul(g, b) : tn_mk_conv2d_data_grad(g, b, c);
         if (wants(n, 1)) gin[1] = tn_mk_conv2d_weight_grad(a, g, c);
         if (n->n_in > 2 && wants(n, 2))
             gin[2] = tn_mk_reshape(tn_mk_reduce(TN_OP_reduce_sum, g, 7u), 1, n->in[2]->shape);

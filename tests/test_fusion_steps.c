@@ -234,6 +234,95 @@ TEST_ON(pooling_keeps_nothing_of_the_images_size, open_mode(TN_FUSED))
     forget(&v);
 }
 
+/* What backward reads of relus behind each other's sums: of a value that a weight's gradient reads anyway its own
+ * elements, else a byte for each; and a sum's gradient is stored over what it is of, which nobody reads again. */
+TEST_ON(sums_of_relus_keep_little_beside_what_products_read, open_mode(TN_FUSED))
+{
+    enum { BLOCKS = 5, WIDTH = 64, IMAGES = 8, ALL = IMAGES * ROWS * WIDTH };
+    traced t = {.s = s, .gradients = true};
+    tn_step_begin(s);
+    tn_tensor *x = input(&t, IMAGES, ROWS, WIDTH), *w = input(&t, WIDTH, 3, WIDTH),
+              *last = input(&t, 1, 1, WIDTH);
+    for (int i = 0; i < BLOCKS; i++) {
+        tn_tensor *h = tn_relu(tn_conv1d(tn_pad(x, 1, 2, 0, 0), w, NULL));
+        x = tn_relu(tn_add(x, tn_relu(tn_conv1d(tn_pad(h, 1, 2, 0, 0), w, NULL))));
+    }
+    give(&t, tn_conv1d(x, last, NULL));
+    take_gradients(&t, loss_of(&t));
+    seen v = look(s);
+    size_t most = 0;
+    for (int i = 0; i < v.plan->n_step; i++) {
+        size_t now = 0;
+        TN_EACH(p, v.plan->value, v.plan->n_value)
+            if (p->first <= i && i <= p->last && !p->root && p->alias < 0)
+                now += p->elems * tn_dtype_size(p->dtype);
+        most = now > most ? now : most;
+    }
+    if (most > (2 * BLOCKS + 3) * ALL * sizeof(float)) {
+        print_plan(&v);
+        fail_msg("%zu bytes are alive", most);
+    }
+    end_step(s, v.kernels);
+    forget(&v);
+}
+
+/* What a product of one term gives back to its larger operand is elementwise, and made where it is read; a
+ * convolution's is where its window is one place and steps over none. */
+TEST(a_product_of_one_term_is_elementwise)
+{
+    enum { SIDE = 6, CHANNELS = 24, ALL = SIDE * SIDE * CHANNELS };
+    for (int i = 0; i < 4; i++) {
+        const int pad = i == 1, stride = 1 + (i == 2), to = (SIDE + 2 * pad - 1) / stride + 1;
+        tn_session *s = open_mode(TN_FUSED);
+        traced t = {.s = s, .gradients = true};
+        tn_step_begin(s);
+        tn_tensor *x = i < 3 ? input(&t, 1, SIDE, SIDE, CHANNELS) : input(&t, SIDE * SIDE, CHANNELS);
+        tn_tensor *w = i < 3 ? input(&t, 1, 1, 1, CHANNELS) : input(&t, 1, CHANNELS), *y;
+        y = i < 3 ? tn_conv2d(x, w, NULL, .pad = pad, .stride = stride) : tn_affine(x, w, NULL);
+        float *g = numbers(to * to), *v = numbers(CHANNELS), got[ALL];
+        tn_tensor *weighed =
+            tn_mul(tn_reshape(y, TN_SHAPE(to * to)), tn_from(s, g, TN_F32, TN_SHAPE(to * to)));
+        tn_tensor *grad;
+        if (tn_grad(tn_sum(weighed, TN_ALL, false), 1, &x, &grad)) fail_msg("%s", tn_error_text(s));
+        seen plan = look(s);
+        const bool one = !pad && stride == 1;
+        assert_int_equal(steps_named(&plan, "conv2d_data_grad"), !one);
+        assert_int_equal(steps_named(&plan, "matmul"), i == 3); /* y */
+        forget(&plan);
+        assert_int_equal(tn_read(grad, TN_F32, got, sizeof got), 0);
+        for (int k = 0; k < ALL; k++) {
+            const int line = k / CHANNELS / SIDE + pad, column = k / CHANNELS % SIDE + pad;
+            const bool seen_by = line % stride == 0 && column % stride == 0;
+            const float want = seen_by ? g[line / stride * to + column / stride] * v[k % CHANNELS] : 0;
+            assert_true(fabsf(got[k] - want) < 1e-6f);
+        }
+        free(g);
+        free(v);
+        tn_step_end(s);
+        tn_close(s);
+    }
+}
+
+/* The gradient of a loss over single numbers is made with the loss, for the weight's and the bias' gradients, and
+ * read where a larger one is made of it: that takes none of them along. */
+TEST_ON(small_gradients_stay_with_their_loss, open_mode(TN_FUSED))
+{
+    traced t = {.s = s, .gradients = true};
+    tn_step_begin(s);
+    tn_tensor *x = input(&t, 32 * ROWS, 64), *v = input(&t, 64, 64), *w = input(&t, 1, 64), *b = input(&t, 1);
+    t.gradients = false;
+    tn_tensor *h = tn_relu(tn_affine(x, v, NULL)), *y = tn_affine(h, w, b);
+    give(&t, tn_mse_loss(y, input(&t, 32 * ROWS, 1)));
+    take_gradients(&t, t.out[0]);
+    seen plan = look(s);
+    if (plan.kernels > 7) {
+        print_plan(&plan);
+        fail_msg("%d kernels", plan.kernels);
+    }
+    end_step(s, plan.kernels);
+    forget(&plan);
+}
+
 /* A value that two loops of a kernel make each for itself has the same bits in both, though one of them does
  * more with the product in it: else nothing equals the maximum of its own row, whose gradient is then 0 / 0.
  */

@@ -134,6 +134,17 @@ static double distance_to_backward(const fu_ctx *c)
     return bytes / 4;
 }
 
+/* Returns true where node i makes a much larger value of p's, which is in memory anyway, for a product: reading
+ * it takes next to nothing, and all that else is made of it or with it would be so over again in i's loops. */
+static bool stays_small(const fu_ctx *c, int p, int i)
+{
+    enum { MUCH = 16 };
+    bool stays = false;
+    for (int u = 0; u < c->node[p].n_user && !stays; u++)
+        stays = fu_room_of(c->node[c->node[p].user[u]].t) != FU_LOOPS;
+    return stays && tn_node_numel(c->node[p].t) * MUCH <= tn_node_numel(c->node[i].t);
+}
+
 int fu_group_all(fu_ctx *c)
 {
     c->far = distance_to_backward(c);
@@ -161,7 +172,8 @@ int fu_group_all(fu_ctx *c)
             if ((n->kind == TN_KIND_ASSIGN && k == 0) || fu_draws(c, n->t, k)) continue;
             int p = fu_node_of(c, fu_value_of(c, n->t->in[k]));
             if (p < 0 || fu_group_of(c, p) == fu_group_of(c, i)) continue;
-            tn_cut_reason why = fu_merge(c, fu_group_of(c, p), fu_group_of(c, i));
+            tn_cut_reason why =
+                stays_small(c, p, i) ? TN_CUT_REPEATED : fu_merge(c, fu_group_of(c, p), fu_group_of(c, i));
             if (why == TN_CUT_LIBRARY && c->node[p].t->flags & TN_F_COMPOSED) why = TN_CUT_ATTENTION;
             if (why && !n->spared && !c->node[p].spared) fu_cut(c, p, i, why);
         }

@@ -96,15 +96,19 @@ static double new_reads(const fu_ctx *c, const fu_group *g, const again *r)
     return bytes;
 }
 
-/* Bytes of r's large operands that would be kept for the backward pass on its account alone. */
-static double kept_longer(const fu_ctx *c, const again *r)
+/* Bytes of r's large operands that would be kept on its account alone: for the backward pass (`later`), or
+ * since nobody but the value's own group reads them. */
+static double kept_longer(const fu_ctx *c, const again *r, bool later)
 {
     double bytes = 0;
+    const int own = fu_group_of(c, r->node[0]);
     for (int i = 0; i < r->n_read; i++) {
         int p = fu_node_of(c, r->read[i]);
         bool dies = p >= 0 && !c->node[p].root;
-        for (int u = 0; dies && u < c->node[p].n_user; u++)
-            dies = !c->group[fu_group_of(c, c->node[p].user[u])].backward;
+        for (int u = 0; dies && u < c->node[p].n_user; u++) {
+            const int of = fu_group_of(c, c->node[p].user[u]);
+            dies = later ? !c->group[of].backward : of == own;
+        }
         if (dies) bytes += (double)fu_bytes(r->read[i]);
     }
     return bytes;
@@ -114,7 +118,8 @@ static double kept_longer(const fu_ctx *c, const again *r)
  * predicted to take no longer than writing it and reading it back in each. Half of the arithmetic hides
  * behind a kernel's reads and writes. A value kept for the backward pass is read from far away, and takes
  * memory until then: twice the arithmetic is spent to avoid that, but operands that have to be kept in the
- * value's place count against it. */
+ * value's place count against it. Nor is it where more would be moved, and there until then: the value can
+ * lie over one of those. */
 static bool worth(const fu_ctx *c, const fu_node *n, const again *r, int groups, double more, double spared)
 {
     double bytes = (double)fu_bytes(n->t), elems = (double)tn_node_numel(n->t);
@@ -126,7 +131,9 @@ static bool worth(const fu_ctx *c, const fu_node *n, const again *r, int groups,
     double keep = fu_store_ns(c->target, bytes, at) + groups * load +
                   fu_work_ns(c->target, elems * move * (1 + groups)) / 2;
     double work = groups * fu_work_ns(c->target, elems * r->cost);
-    if (later) more += kept_longer(c, r);
+    const double kept = kept_longer(c, r, later);
+    if (later) more += kept;
+    if (!later && kept > bytes && more > (1 + groups) * bytes) return false;
     return work / (later ? 4 : 2) + more / bytes * load <= keep + spared;
 }
 
