@@ -96,7 +96,27 @@ static operand result(const fu_ctx *c, int node)
     return o;
 }
 
+/* Memory of that many f32 that a kernel writes and reads. */
+static int take_scratch(fu_ctx *c, int64_t elems, operand *o)
+{
+    *o = (operand){.slot = fu_scratch_slot(c, elems, TN_F32), .bytes = 2 * elems * 4};
+    return o->slot < 0 ? o->slot : 0;
+}
+
 /* ---- the kernel ---- */
+
+enum { IN_Q, IN_K, IN_V, IN_MASK, IN_O, IN_LSE, IN_GO, INPUTS };
+
+/* What a direction computes, in the order of its kernels' buffers. */
+static const struct {
+    tn_op op;
+    const char *name;
+    int dim, n_stride;
+} results[2][3] = {
+    {{TN_OP_attention, "O", FU_AT_O, 3}, {TN_OP_attention_lse, "LSE", 0, 0}, {TN_OP_COUNT, NULL, 0, 0}},
+    {{TN_OP_attention_dq, "DQ", FU_AT_DQ, 3},
+     {TN_OP_attention_dk, "DK", FU_AT_DK, 3},
+     {TN_OP_attention_dv, "DV", FU_AT_DV, 3}}};
 
 typedef struct kernel {
     fu_ctx *c;
@@ -113,6 +133,12 @@ static void add_buf(kernel *k, const operand *o, int dim, int n_stride)
         k->s->traffic[at].bytes = o->bytes;
     for (int i = 0; i < n_stride; i++) k->s->dim[dim + i] = o->stride[i];
     k->s->bytes += o->bytes;
+}
+
+static void add_input(kernel *k, const operand *o, int i)
+{
+    static const int dim[INPUTS] = {FU_AT_Q, FU_AT_K, FU_AT_V, FU_AT_MASK, FU_AT_O, 0, FU_AT_GO};
+    add_buf(k, o, dim[i], i == IN_LSE ? 0 : i == IN_MASK ? 4 : 3);
 }
 
 /* A run-time number of the kernel. */
@@ -145,6 +171,13 @@ static void add_scale(kernel *k, const tn_attention *a)
 {
     add_number(k, a->divided ? "DIVISOR" : "SCALE", a->scale);
     if (a->divided) fu_line(&k->t, "#define SCALE (1 / (DIVISOR))");
+}
+
+static void add_dropout(kernel *k, const tn_attention *a)
+{
+    add_number(k, "DROP_P", a->chance);
+    add_scalar(k, "SEED", a->keep->slot, TN_WORD_SEED, "u");
+    add_scalar(k, "DRAW", a->keep->slot, TN_WORD_DRAW, "u");
 }
 
 static bool computes(const fu_ctx *c, const fu_group *g, tn_op op, int *node)
@@ -205,10 +238,7 @@ static void put_text(kernel *k, const fu_attention_size *s, const tn_attention *
     fu_line(&k->t, "#define MASK %d", !a->mask ? 0 : a->mask->dtype == TN_BOOL ? 1 : 2);
     add_scale(k, a);
     fu_line(&k->t, "#define DROPOUT %d", a->keep != NULL);
-    if (!a->keep) return;
-    add_number(k, "DROP_P", a->chance);
-    add_scalar(k, "SEED", a->keep->slot, TN_WORD_SEED, "u");
-    add_scalar(k, "DRAW", a->keep->slot, TN_WORD_DRAW, "u");
+    if (a->keep) add_dropout(k, a);
 }
 
 /* Sets the sentence that reports show the user for the kernel; `what` names what is computed from the
@@ -227,12 +257,6 @@ static void describe(kernel *k, const fu_attention_size *s, const tn_attention *
         scores * (double)tn_dtype_size(s->dtype) * 1e-6);
     k->s->does = tn_arena_strdup(&k->c->plan->arena, text);
     if (!k->s->does) k->t.failed = TN_E_NOMEM;
-}
-
-static int close_kernel(kernel *k, bool back)
-{
-    tn_put(&k->t, "%s", tn_embed_text(back ? TN_EMBED_ATTENTION_BACKWARD_C : TN_EMBED_ATTENTION_C));
-    return fu_finish_kernel(k->c, k->s, &k->t);
 }
 
 static int open_kernel(kernel *k, fu_ctx *c, const fu_attention_size *s, const char *what)
@@ -269,8 +293,6 @@ static int64_t rows_of(const fu_attention_size *s)
 }
 
 /* ---- on tensor cores ---- */
-
-enum { IN_Q, IN_K, IN_V, IN_MASK, IN_O, IN_LSE, IN_GO, INPUTS };
 
 static fu_flash_desc flash_of(const tn_target *t, const fu_attention_size *s, fu_flash_pass pass)
 {
@@ -330,9 +352,6 @@ static int emit_flash(fu_ctx *c, const tn_attention *a, const fu_attention_size 
     static const char *const does[FU_FLASH_PASSES] = {"v", NULL, "the gradients of k and v",
                                                       "the gradient of q"};
     static const char *const all = "the gradients of q, k and v";
-    static const int in_dim[] = {FU_AT_Q, FU_AT_K, FU_AT_V, FU_AT_MASK, FU_AT_O, 0, FU_AT_GO};
-    static const int out_dim[] = {FU_AT_DQ, FU_AT_DK, FU_AT_DV};
-    static const char *const flag[] = {"DQ", "DK", "DV"};
     const bool back = pass != FU_FLASH_FORWARD, small = pass == FU_FLASH_DELTA;
     const fu_flash_desc d = flash_of_all(c, a, size, pass, wanted);
     struct fu_flash_tile tile;
@@ -348,16 +367,12 @@ static int emit_flash(fu_ctx *c, const tn_attention *a, const fu_attention_size 
     tn_put(&k.t, "%s", tn_embed_text(TN_EMBED_PTX_CUH));
     fu_line(&k.t, "#define ENTRY %s", k.s->name);
     add_scale(&k, a);
-    if (a->keep && !small) {
-        add_number(&k, "DROP_P", a->chance);
-        add_scalar(&k, "SEED", a->keep->slot, TN_WORD_SEED, "u");
-        add_scalar(&k, "DRAW", a->keep->slot, TN_WORD_DRAW, "u");
-    }
+    if (a->keep && !small) add_dropout(&k, a);
     for (int i = 0; i < (back ? INPUTS : IN_O); i++) {
         if (i == IN_MASK && !a->mask) continue;
         operand o = from[i];
         if (small ? i < IN_O : i == IN_O) o.bytes = 0; /* stands there, and is not read */
-        add_buf(&k, &o, in_dim[i], i == IN_LSE ? 0 : i == IN_MASK ? 4 : 3);
+        add_input(&k, &o, i);
     }
     if (!back) {
         add_buf(&k, &out[0], FU_AT_O, 3);
@@ -366,8 +381,8 @@ static int emit_flash(fu_ctx *c, const tn_attention *a, const fu_attention_size 
         k.s->n_out = 1 + wanted[1] + (tile.splits > 1);
         k.s->dim[FU_AT_SPLITS] = tile.splits;
         if (tile.splits > 1) {
-            operand parts = {.slot = fu_scratch_slot(c, tile.parts, TN_F32), .bytes = 2 * tile.parts * 4};
-            if (parts.slot < 0) return parts.slot;
+            operand parts;
+            if ((r = take_scratch(c, tile.parts, &parts))) return r;
             add_buf(&k, &parts, 0, 0);
         }
     } else {
@@ -378,10 +393,10 @@ static int emit_flash(fu_ctx *c, const tn_attention *a, const fu_attention_size 
         const bool writes = wanted[i] && (whole || (pass == FU_FLASH_DQ) == (i == 0));
         operand o = writes ? out[i] : from[IN_Q];
         if (pass == FU_FLASH_DQ && i) break;
-        fu_line(&k.t, "#define %s %d", flag[i], writes); /* left out it would be 1 */
+        fu_line(&k.t, "#define %s %d", results[1][i].name, writes); /* left out it would be 1 */
         if (i == 2 && !writes) break;
         if (!writes) o.bytes = 0;
-        add_buf(&k, &o, out_dim[i], 3);
+        add_buf(&k, &o, results[1][i].dim, 3);
         k.s->n_out += writes;
     }
     if ((small || whole) && sums->slot >= 0) {
@@ -398,19 +413,10 @@ static int emit_flash(fu_ctx *c, const tn_attention *a, const fu_attention_size 
     return fu_finish_kernel(c, k.s, &k.t);
 }
 
-static int emit_flashes(fu_ctx *c, const fu_group *g, const tn_attention *a, const fu_attention_size *size,
-                        const operand *from)
+static int emit_flashes(fu_ctx *c, const tn_attention *a, const fu_attention_size *size, const operand *from,
+                        operand *out, const bool *wanted)
 {
-    static const tn_op forward[] = {TN_OP_attention, TN_OP_attention_lse},
-                       backward[] = {TN_OP_attention_dq, TN_OP_attention_dk, TN_OP_attention_dv};
     const bool back = a->go != NULL;
-    bool wanted[3] = {false};
-    operand out[3] = {{0}};
-    for (int i = 0; i < (back ? 3 : 2); i++) {
-        int node;
-        wanted[i] = computes(c, g, back ? backward[i] : forward[i], &node);
-        if (wanted[i]) out[i] = result(c, node);
-    }
     if (!back && !wanted[0]) { /* the kernel makes it anyway */
         out[0] = (operand){.slot = fu_scratch_slot(c, size->heads * size->tq * size->d, size->dtype)};
         if (out[0].slot < 0) return out[0].slot;
@@ -418,21 +424,17 @@ static int emit_flashes(fu_ctx *c, const fu_group *g, const tn_attention *a, con
         out[0].stride[1] = size->tq * size->d;
         out[0].stride[2] = size->d;
     }
-    operand sums = {.slot = -1};
+    operand sums = {.slot = -1}, delta;
     if (!back) return emit_flash(c, a, size, from, FU_FLASH_FORWARD, NULL, &sums, 0, out, wanted);
-    operand delta = {.slot = fu_scratch_slot(c, size->heads * size->tq, TN_F32),
-                     .bytes = size->heads * size->tq * 4};
-    if (delta.slot < 0) return delta.slot;
+    int r = take_scratch(c, size->heads * size->tq, &delta);
+    if (r) return r;
+    delta.bytes /= 2; /* of either kernel */
     const fu_flash_desc d = flash_of_all(c, a, size, FU_FLASH_DKV, wanted);
     struct fu_flash_tile tile = {0};
     const bool whole = fu_flash_tile(&d, c->target, &tile) && tile.wgmma;
-    if (whole) {
-        sums = (operand){.slot = fu_scratch_slot(c, tile.parts, TN_F32), .bytes = 2 * tile.parts * 4};
-        if (sums.slot < 0) return sums.slot;
-    }
+    if (whole && (r = take_scratch(c, tile.parts, &sums))) return r;
     static const fu_flash_pass pass[] = {FU_FLASH_DELTA, FU_FLASH_DKV, FU_FLASH_DQ};
     const bool runs[] = {true, wanted[1] || wanted[2], wanted[0] && !whole};
-    int r = 0;
     for (int i = 0; i < 3 && !r; i++)
         if (runs[i]) r = emit_flash(c, a, size, from, pass[i], &delta, &sums, tile.counts, out, wanted);
     return r;
@@ -444,15 +446,16 @@ int fu_emit_attention(fu_ctx *c, const fu_group *g)
     tn_attention a = tn_attention_of(t);
     fu_attention_size size = size_of(&a);
     const tn_tensor *in[] = {a.q, a.k, a.v, a.mask, a.o, a.lse, a.go};
-    static const int dim[INPUTS] = {FU_AT_Q, FU_AT_K, FU_AT_V, FU_AT_MASK, FU_AT_O, -1, FU_AT_GO};
-    operand from[INPUTS];
-    bool back = a.go != NULL;
-    int node[3];
+    operand from[INPUTS], out[3] = {{0}};
+    bool back = a.go != NULL, wanted[3];
+    int node;
     for (int i = 0; i < INPUTS; i++) { /* first, since a copy is a step of its own */
         int r = in[i] ? take(c, in[i], in[i] == a.mask, &from[i]) : 0;
         if (r) return r;
     }
-    if (fu_can(c->target)->grid) return emit_flashes(c, g, &a, &size, from);
+    for (int i = 0; i < 3; i++)
+        if ((wanted[i] = computes(c, g, results[back][i].op, &node))) out[i] = result(c, node);
+    if (fu_can(c->target)->grid) return emit_flashes(c, &a, &size, from, out, wanted);
     kernel k;
     int r = open_kernel(&k, c, &size, back ? "attention_bwd" : "attention");
     if (r) return r;
@@ -461,38 +464,23 @@ int fu_emit_attention(fu_ctx *c, const fu_group *g)
     put_text(&k, &size, &a, rows);
     describe(&k, &size, &a, back ? "the gradients of q, k and v" : "v", "");
     for (int i = 0; i < INPUTS; i++)
-        if (in[i]) add_buf(&k, &from[i], dim[i] < 0 ? 0 : dim[i], dim[i] < 0 ? 0 : in[i] == a.mask ? 4 : 3);
-    static const struct {
-        tn_op op;
-        const char *name;
-        int dim;
-    } out[2][3] = {
-        {{TN_OP_attention, "O", FU_AT_O}, {TN_OP_attention_lse, "LSE", -1}, {TN_OP_COUNT, NULL, 0}},
-        {{TN_OP_attention_dq, "DQ", FU_AT_DQ},
-         {TN_OP_attention_dk, "DK", FU_AT_DK},
-         {TN_OP_attention_dv, "DV", FU_AT_DV}}};
+        if (in[i]) add_input(&k, &from[i], i);
     int64_t parts = back ? parts_of(&size) : 1;
-    bool apart = back && computes(c, g, TN_OP_attention_dq, &node[0]) && (parts > 1 || size.dtype != TN_F32);
-    if (apart) {
-        int64_t width = (size.d + 15) / 16 * 16, elems = size.heads * parts * size.tq * width;
-        operand scratch = {.slot = fu_scratch_slot(c, elems, TN_F32), .bytes = 2 * elems * 4};
-        if (scratch.slot < 0) return scratch.slot;
+    if (back && wanted[0] && (parts > 1 || size.dtype != TN_F32)) {
+        operand scratch;
+        r = take_scratch(c, size.heads * parts * size.tq * ((size.d + 15) / 16 * 16), &scratch);
+        if (r) return r;
         add_buf(&k, &scratch, 0, 0);
         k.s->n_out++;
         k.s->grid.finish_n = blocks_of(&size, rows);
         k.s->grid.finish_chunk = 1;
     }
     if (back) fu_line(&k.t, "#define SPLIT %lld", (long long)parts);
-    const bool fine =
-        back ? a.lse->dtype == TN_F64
-             : computes(c, g, TN_OP_attention_lse, &node[1]) && c->node[node[1]].t->dtype == TN_F64;
-    fu_line(&k.t, "#define FINE %d", fine);
-    for (int i = 0; i < 3 && out[back][i].name; i++) {
-        bool wanted = computes(c, g, out[back][i].op, &node[i]);
-        fu_line(&k.t, "#define %s %d", out[back][i].name, wanted);
-        if (!wanted) continue;
-        operand o = result(c, node[i]);
-        add_buf(&k, &o, out[back][i].dim < 0 ? 0 : out[back][i].dim, out[back][i].dim < 0 ? 0 : 3);
+    fu_line(&k.t, "#define FINE %d", (back ? a.lse->dtype : out[1].dtype) == TN_F64);
+    for (int i = 0; i < 3 && results[back][i].name; i++) {
+        fu_line(&k.t, "#define %s %d", results[back][i].name, wanted[i]);
+        if (!wanted[i]) continue;
+        add_buf(&k, &out[i], results[back][i].dim, results[back][i].n_stride);
         k.s->n_out++;
     }
     k.s->grid.n = back ? size.heads * parts : blocks_of(&size, rows);
@@ -500,5 +488,6 @@ int fu_emit_attention(fu_ctx *c, const fu_group *g)
     k.s->work = kernel_work(&size, back ? BACKWARD : FORWARD);
     k.s->flops = 2.0 * (back ? BACKWARD : FORWARD) * (double)size.heads * (double)size.tq * (double)size.tk *
                  (double)size.d * seen(&size);
-    return close_kernel(&k, back);
+    tn_put(&k.t, "%s", tn_embed_text(back ? TN_EMBED_ATTENTION_BACKWARD_C : TN_EMBED_ATTENTION_C));
+    return fu_finish_kernel(c, k.s, &k.t);
 }
