@@ -11,9 +11,12 @@
 
 #include <math.h>
 
+/* Of a node that another device has computed here there is no noise. */
 static const tn_ref_device *device_of(const tn_tensor *node)
 {
-    return (const tn_ref_device *)(const void *)node->graph->device;
+    static const tn_ref_device quiet = {.noise = 0};
+    const tn_device *d = node->graph->device;
+    return d->is_reference ? (const tn_ref_device *)(const void *)d : &quiet;
 }
 
 /* In [-1, -1/2] or [1/2, 1], from a mix of the seed and where the element stands (splitmix64's finalizer).
