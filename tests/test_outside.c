@@ -35,6 +35,30 @@ TEST_ON(freed_at_once, open_one())
     null_with(s, TN_E_STALE, "freed", tn_relu(y));
 }
 
+/* What creation functions make is freed likewise, though other results are still held, and nodes that read it: not
+ * where a view of it is held, or a backward will read it. */
+TEST_ON(what_was_created_is_freed_at_once, open_one())
+{
+    tn_tensor *held = tn_mul_scalar(tn_ones(s, TN_F32, TN_SHAPE(4)), 3.0);
+    const size_t before = bytes_of(s);
+    for (int i = 0; i < 3; i++) {
+        tn_tensor *x = tn_rand(s, TN_F32, TN_SHAPE(1000, 1000)), *y = tn_mul_scalar(x, 2.0);
+        tn_free(x);
+        tn_free(y);
+        assert_true(bytes_of(s) < before + 1000);
+    }
+    tn_tensor *x = tn_full(s, 2.0, TN_F32, TN_SHAPE(3, 5)), *turned = tn_transpose(x, 0, 1);
+    tn_free(x);
+    assert_true(tn_item(tn_sum(turned, TN_ALL, false)) == 30);
+    tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(3, 5)));
+    x = tn_full(s, 4.0, TN_F32, TN_SHAPE(3, 5));
+    tn_tensor *loss = tn_sum(tn_mul(w, x), TN_ALL, false);
+    tn_free(x);
+    assert_int_equal(tn_backward(loss), 0);
+    assert_true(tn_item(tn_max(tn_gradient(w), TN_ALL, false)) == 4);
+    assert_true(tn_item(tn_sum(held, TN_ALL, false)) == 12);
+}
+
 /* Two sessions do the same; one of them frees what it will not use again. Both must read the same. */
 enum { HELD = 12, ROUNDS = 400 };
 

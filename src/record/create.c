@@ -49,7 +49,12 @@ static tn_tensor *made(tn_scope *sc, tn_tensor *node)
     if (p) {
         node = tn_node_is_dense(node) && node->base == node ? node : tn_mk_contiguous(node);
         if (node) node->place = p;
-        if (!node || tn_run(s, 1, &node)) p = NULL;
+        if (!node || tn_run(s, 1, &node))
+            p = NULL;
+        else { /* the memory is p's alone: it goes with it */
+            node->place = NULL;
+            tn_node_drop_value(node);
+        }
     }
     tn_call_end(sc->g);
     return tn_handle(p);

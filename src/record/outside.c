@@ -28,9 +28,23 @@ static bool held(tn_tensor *b)
     return view || b->views;
 }
 
+/* Gives back the memory of node b, unless a backward or the user may still read it. */
+static void let_go(const tn_graph *g, tn_tensor *b)
+{
+    const bool wanted = b->flags & (TN_F_SAVED | TN_F_WANTED) || b->read == g->reads;
+    if (tn_has_value(b) && !wanted && !held(b)) tn_node_drop_value(b);
+}
+
+void tn_outside_let_go(tn_session *s, const tn_tensor *p)
+{
+    const tn_graph *g = &s->graph;
+    if (s->in_step || g->parked || g->call_depth || s->flushed < g->n_nodes) return;
+    for (uint32_t i = 0; i < g->n_holders; i++)
+        if (g->holder[i]->of == p || g->holder[i]->place == p) let_go(g, g->holder[i]);
+}
+
 void tn_outside_free(tn_session *s, tn_tensor *n)
 {
-    enum { FOR_BACKWARD = TN_F_SAVED | TN_F_WANTED };
     tn_graph *g = &s->graph;
     const bool gradient = n->call && n->call->backward;
     if (s->in_step || g->parked || g->call_depth || gradient || n->id >= g->n_nodes || g->nodes[n->id] != n)
@@ -42,8 +56,7 @@ void tn_outside_free(tn_session *s, tn_tensor *n)
     tn_tensor *b = n->base;
     const tn_kind kind = tn_kind_of(b);
     const bool own = !(b->flags & TN_F_VERSION) && kind != TN_KIND_NUMBER && !tn_node_written(b);
-    const bool wanted = b->flags & FOR_BACKWARD || b->read == g->reads;
-    if (own && tn_has_value(b) && !wanted && !held(b)) tn_node_drop_value(b);
+    if (own) let_go(g, b);
     if (s->outside.freed < g->n_given || g->n_graded || s->n_watch) return;
     s->outside.freed = 0; /* as many again before the next look */
     for (uint32_t i = 0; i < g->n_given; i++)

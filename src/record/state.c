@@ -494,6 +494,7 @@ void tn_free_at(tn_tensor *persistent, const char *file, int line)
     if (p->name && !(p->flags & TN_F_BORROWS_NAME)) list_remove(s->buffers, &s->n_buffers, p);
     if (made_now(s, p)) tn_tape_end(s);
     if (assigned_while_made(s, p)) tn_flush(s);
+    tn_outside_let_go(s, p);
     drop_persistent(s, p);
 }
 

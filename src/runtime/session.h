@@ -211,6 +211,8 @@ void tn_flush_free(tn_session *s);
 void tn_outside_made(tn_session *s);
 /* The user wants no more of n, its result. */
 void tn_outside_free(tn_session *s, tn_tensor *n);
+/* Nor do nodes that stand for p, a persistent tensor that is freed, hold its memory. */
+void tn_outside_let_go(tn_session *s, const tn_tensor *p);
 /* What is made now goes with the step, or the scope, that is open. */
 static inline bool tn_is_passing(const tn_session *s) { return s->in_step || s->n_scopes; }
 /* Ends the scopes that a step, which ends, has left open. */
