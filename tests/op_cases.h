@@ -256,6 +256,7 @@ OP("resize_bilinear/corners", 0, tn_resize_bilinear(x[0], 1, 5, true), R(2, 3, 4
 OP("max_pool2d", 0, tn_max_pool2d(x[0], 2, .stride = 2), D(1, 4, 4, 2))
 OP("max_pool2d/overlap", 0, tn_max_pool2d(x[0], 3, .stride = 2, .pad = 1), D(1, 5, 4, 2))
 OP("max_pool2d/ceil", 0, tn_max_pool2d(x[0], 2, .stride = 2, .ceil_mode = true), D(1, 5, 3, 2))
+OP("max_pool2d/third", 0, tn_max_pool2d(x[0], 3, .stride = 3, .pad = 1), D(1, 7, 5, 2))
 OP("max_pool2d/wide", 0, tn_max_pool2d(x[0], 4, .stride = 3, .ceil_mode = true), D(2, 3, 2, 2))
 OP("avg_pool2d", 0, tn_avg_pool2d(x[0], 2, .stride = 2), R(1, 4, 5, 2))
 OP("avg_pool2d/wide", 0, tn_avg_pool2d(x[0], 4, .stride = 3, .ceil_mode = true), R(2, 3, 2, 2))

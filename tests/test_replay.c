@@ -380,6 +380,41 @@ TEST_ON(without_gradients_is_another_step, tn_open(.device = TN_CPU, .mode = TN_
     }
 }
 
+/* ---- steps that are alike but for one thing ---- */
+
+static tn_session *open_fused(void) { return tn_open(.device = TN_CPU, .mode = TN_FUSED, .log = quiet); }
+
+/* Four steps that are the same, and two that are not quite. */
+enum { ALIKE = 4, ROUNDS = 6 };
+
+TEST_ON(a_number_of_another_kind, open_fused())
+{
+    tn_tensor *x = tn_full(s, 3, TN_I64, TN_SHAPE(2));
+    for (int i = 0; i < ROUNDS; i++) {
+        tn_step_begin(s);
+        tn_tensor *y = i < ALIKE ? tn_add_scalar(x, 2) : tn_add_scalar(x, 2.5);
+        assert_int_equal(tn_dtype_of(y), i < ALIKE ? TN_I64 : TN_F32);
+        assert_true(tn_item(tn_sum(y, TN_ALL, false)) == (i < ALIKE ? 10 : 11));
+        assert_int_equal(tn_step_end(s), 0);
+    }
+}
+
+/* The step goes another way behind the draw: what was drawn by then is of the new seed. */
+TEST_ON(another_seed, open_fused())
+{
+    tn_tensor *w = tn_param(s, "w", tn_ones(s, TN_F32, TN_SHAPE(64)));
+    for (int i = 0; i < ROUNDS; i++) {
+        if (i == ALIKE) assert_int_equal(tn_set_rng(s, 77, 0), 0);
+        tn_step_begin(s);
+        tn_tensor *y = tn_mul(tn_dropout(w, 0.5), w);
+        tn_tensor *loss = tn_sum(i < ALIKE ? tn_sin(y) : tn_cos(y), TN_ALL, false);
+        assert_false(isnan(tn_item(loss)));
+        assert_int_equal(tn_backward(loss), 0);
+        assert_false(isnan(tn_item(tn_sum(tn_gradient(w), TN_ALL, false))));
+        assert_int_equal(tn_step_end(s), 0);
+    }
+}
+
 /* ---- the plans that are remembered ---- */
 
 static tn_session *open_with_plans(const char *most)
@@ -479,6 +514,22 @@ static void count_growth(int level, const char *text, void *user)
 
 /* Tensors that are kept in each step are named as what fills the memory, once; shapes that become larger step
  * by step, or come and go, are not, in either mode. */
+/* A plan that each round takes stays, however many come and go beside it. */
+TEST(a_plan_that_is_used_outlives_newer_ones)
+{
+    setenv("TENSOR_REPLAY", "off", 1);
+    tn_session *s = open_with_plans("4");
+    unsetenv("TENSOR_REPLAY");
+    evaluate(s, 1);
+    for (int i = 2; i < 20; i++) {
+        const uint64_t plans = stats_of(s).plans;
+        evaluate(s, 1);
+        assert_int_equal(stats_of(s).plans, plans);
+        evaluate(s, i);
+    }
+    tn_close(s);
+}
+
 TEST(what_grows_says_so)
 {
     for (int mode = TN_FUSED; mode <= TN_EAGER; mode++)

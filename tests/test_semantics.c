@@ -151,7 +151,7 @@ TEST(inside_one_operator_assignments_wait_for_its_readers)
     }
 }
 
-/* The same record twice, but the second time the source is the target's own memory, one element on. */
+/* The same record each time, but then the source is the target's own memory, one element on, or memory beside it. */
 TEST(a_plan_made_for_other_memory_does_not_serve_an_overlap)
 {
     ON_EACH_WAY(s) {
@@ -160,17 +160,70 @@ TEST(a_plan_made_for_other_memory_does_not_serve_an_overlap)
         tn_tensor *other = tn_arange(s, 1000, 1128, 1, TN_F32), *all;
         assert_int_equal(tn_param_slab(s, TN_F32, &all, NULL), 0);
         float v[64];
-        for (int round = 0; round < 2; round++) {
+        const int from[] = {1063, 0, 63};
+        for (int round = 0; round < 3; round++) {
+            const int first = round ? from[round] : 63;
             tn_step_begin(s);
             assert_int_equal(tn_assign(w, tn_arange(s, 64, 128, 1, TN_F32)), 0);
             tn_op_begin(s, "shift and double");
-            assert_int_equal(tn_assign(w, tn_mul_scalar(tn_slice(round ? all : other, 0, 63, 127, 1), 2.0)),
-                             0);
+            assert_int_equal(
+                tn_assign(w, tn_mul_scalar(tn_slice(round ? all : other, 0, first, first + 64, 1), 2.0)), 0);
             assert_int_equal(tn_op_end(s), 0);
             assert_int_equal(tn_read(w, TN_F32, v, sizeof v), 0);
-            for (int i = 0; i < 64; i++) assert_float_equal(v[i], (float)(2 * ((round ? 63 : 1063) + i)), 0);
+            for (int i = 0; i < 64; i++) assert_float_equal(v[i], (float)(2 * (from[round] + i)), 0);
             tn_step_end(s);
         }
+    }
+}
+
+/* What was recorded before an assignment to more than it reads, and not read by anybody until behind it. */
+TEST(a_view_is_read_before_what_is_around_it_is_overwritten)
+{
+    enum { FIRST = 10, N = 20 };
+    ON_EACH_WAY(s) {
+        tn_tensor *w = tn_param(s, "w", tn_arange(s, 0, 64, 1, TN_F32)), *all;
+        assert_int_equal(tn_param_slab(s, TN_F32, &all, NULL), 0);
+        float v[N];
+        for (int round = 0; round < 3; round++) {
+            assert_int_equal(tn_assign(w, tn_arange(s, 0, 64, 1, TN_F32)), 0);
+            tn_step_begin(s);
+            tn_tensor *old = tn_mul_scalar(tn_slice(all, 0, FIRST, FIRST + N, 1), 3);
+            assert_int_equal(tn_assign(all, tn_mul_scalar(tn_ones(s, TN_F32, TN_SHAPE(tn_numel(all))), 7)),
+                             0);
+            tn_tensor *now = tn_flip(tn_slice(all, 0, FIRST, FIRST + N, 1), TN_ALL);
+            assert_int_equal(tn_read(tn_add(old, now), TN_F32, v, sizeof v), 0);
+            for (int i = 0; i < N; i++) assert_float_equal(v[i], (float)(3 * (FIRST + i) + 7), 0);
+            tn_step_end(s);
+        }
+    }
+}
+
+/* A value that is cheap to make is made again by each of its readers, though what it is made of is overwritten
+ * before the later ones. */
+TEST(what_is_made_again_is_made_of_what_was_there)
+{
+    enum { N = 1 << 16, ALIKE = 97 };
+    double exps = 0, squares = 0;
+    for (int i = 0; i < N; i++) {
+        const double x = 0.01 * (i % ALIKE);
+        exps += exp(2 * x);
+        squares += 2 * x * x;
+    }
+    ON_EACH_WAY(s) {
+        float *v = malloc(N * sizeof *v);
+        assert_non_null(v);
+        for (int i = 0; i < N; i++) v[i] = 0.01f * (float)(i % ALIKE);
+        tn_tensor *w = tn_from(s, v, TN_F32, TN_SHAPE(N)), *other = tn_from(s, v, TN_F32, TN_SHAPE(N));
+        free(v);
+        tn_step_begin(s);
+        tn_tensor *twice = tn_mul_scalar(w, 2.0), *sum = tn_sum(tn_exp(twice), TN_ALL, false);
+        assert_int_equal(tn_assign(w, tn_add_scalar(w, 1.0)), 0);
+        tn_tensor *between = tn_cumsum(tn_mul(twice, tn_cumsum(tn_add(other, w), 0)), 0);
+        tn_tensor *later = tn_sum(tn_mul(twice, other), TN_ALL, false);
+        assert_true(fabs(tn_item(sum) / exps - 1) < 1e-4);
+        assert_true(tn_item(tn_sum(between, TN_ALL, false)) > 0);
+        assert_true(fabs(tn_item(later) / squares - 1) < 1e-4);
+        tn_step_end(s);
     }
 }
 
@@ -376,6 +429,51 @@ TEST(scalars_and_a_shorter_batch_compile_nothing_new)
 /* A cache of keys grows by one in each step, at a place that is a number, and a window of it is read: the
  * plan stays, whether steps are replayed or not or run eagerly, and a window that does not fit is an error
  * and no value. */
+/* A slice of what the step itself makes: where it begins is part of the plan. */
+TEST(a_slice_that_moves_is_found_where_it_is)
+{
+    enum { N = 97, WIDE = 8 };
+    float v[N], got[WIDE];
+    for (int i = 0; i < N; i++) v[i] = 0.01f * (float)i;
+    ON_EACH_WAY(s) {
+        tn_tensor *x = tn_from(s, v, TN_F32, TN_SHAPE(N));
+        for (int first = 0; first < 5; first++) {
+            tn_step_begin(s);
+            tn_tensor *y = tn_exp(x), *part = tn_sin(tn_slice(y, 0, first, first + WIDE, 1));
+            assert_int_equal(tn_read(part, TN_F32, got, sizeof got), 0);
+            for (int i = 0; i < WIDE; i++)
+                assert_float_equal(got[i], (float)sin(exp(0.01 * (first + i))), 1e-5);
+            tn_step_end(s);
+        }
+    }
+}
+
+/* What becomes part of a concat could be written there alone, but for others who want it, or the part beside
+ * it, which is the same. */
+TEST(a_part_of_a_concat_is_a_value_of_its_own)
+{
+    enum { N = 8, ALL = N * N };
+    ON_EACH_WAY(s) {
+        tn_tensor *x = tn_full(s, 2, TN_F32, TN_SHAPE(N, N));
+        for (int k = 0; k < 4; k++) {
+            const bool twice = k & 1, product = k & 2;
+            const float e2 = (float)exp(2), want = product ? 4 * N : e2;
+            float part[ALL], whole[2 * ALL];
+            tn_step_begin(s);
+            tn_tensor *y = product ? tn_matmul(x, x) : tn_exp(x), *other = twice ? y : tn_exp(x);
+            tn_tensor *all = tn_concat(2, (tn_tensor *[]){y, other}, 0);
+            if (!twice) assert_int_equal(tn_read(y, TN_F32, part, sizeof part), 0);
+            assert_int_equal(tn_read(all, TN_F32, whole, sizeof whole), 0);
+            for (int i = 0; i < ALL; i++) {
+                if (!twice) assert_float_equal(part[i], want, 1e-5);
+                assert_float_equal(whole[i], want, 1e-5);
+                assert_float_equal(whole[ALL + i], twice ? want : e2, 1e-5);
+            }
+            tn_step_end(s);
+        }
+    }
+}
+
 TEST(a_window_moves_without_a_new_plan)
 {
     for (int kind = 0; kind < 3; kind++) {

@@ -314,6 +314,9 @@ static tn_tensor *turned_twice(tn_graph *g, tn_tensor *x)
     X(0, v - -0.0f, tn_mk2(TN_OP_sub, x, num(g, -0.0))) \
     X(0, v * (float)(1 + 1e-6), tn_mk2(TN_OP_mul, x, num(g, 1 + 1e-6))) \
     X(0, v / v, tn_mk2(TN_OP_div, x, x)) \
+    X(0, 1 / (v * 0.0f) - 1 / (v * -0.0f), \
+      tn_mk2(TN_OP_sub, tn_mk2(TN_OP_div, num(g, 1), tn_mk2(TN_OP_mul, x, num(g, 0))), \
+             tn_mk2(TN_OP_div, num(g, 1), tn_mk2(TN_OP_mul, x, num(g, -0.0))))) \
     X(0, fabsf(v) < 1e-30f ? 0 * v : v, tn_mk_cast(tn_mk_cast(x, TN_F16), TN_F32))
 /* clang-format on */
 static const int Folded[] = {
