@@ -471,7 +471,7 @@ $(BUILD)/fuzz/libfuzzer: tests/fuzz/libfuzzer.c $(wildcard tests/fuzz/*.h) $(BUI
 # Other processors, libcs and compilers; tests/portable.sh says what it takes.
 .PHONY: portable
 portable:
-	@BUILD='$(BUILD)/portable' CC='$(CC)' MAKE='$(MAKE)' MAKEFLAGS= $(if $(TARGETS),TARGETS='$(TARGETS)') sh tests/run.sh tests/portable.sh
+	@BUILD='$(BUILD)/portable' CC='$(CC)' MAKE='$(MAKE)' MAKEFLAGS= TEST_TIMEOUT=7200 $(if $(TARGETS),TARGETS='$(TARGETS)') sh tests/run.sh tests/portable.sh
 
 calibrate: $(BUILD)/fused_vs_eager
 	$(Q)$(BUILD)/fused_vs_eager --calibrate

@@ -33,11 +33,12 @@ static tn_tensor *tie_share(tn_tensor *loses, tn_tensor *ties, tn_tensor *g)
     return where(loses, constant(g->graph, 0), where(ties, mul(g, constant(g->graph, 0.5)), g));
 }
 
-/* y x^(y-1), and 0 where y is 0, also for x = 0. */
+/* y x^(y-1), and 0 where y is 0, also for x = 0, and so is what is derived from it. */
 static tn_tensor *pow_grad_base(tn_tensor *g, tn_tensor *x, tn_tensor *y)
 {
     tn_tensor *one = constant(g->graph, 1), *none = constant(g->graph, 0);
-    return where(eq(y, none), none, mul(g, mul(y, pow(x, sub(y, one)))));
+    tn_tensor *flat = eq(y, none);
+    return where(flat, none, mul(g, mul(y, pow(x, where(flat, one, sub(y, one))))));
 }
 
 /* x^y ln x, and 0 where x is 0 and y is not negative. */

@@ -180,4 +180,49 @@ TEST(spread_of_equal_elements)
     }
 }
 
+/* What is derived once more where the first derivative has a case of its own: by x, of the gradient's sum with
+ * weights. */
+static void derived_twice(tn_session *s, const char *where)
+{
+    static const double weight[3] = {1, 2, 4}, equal[3] = {2, 2, 2}, at_zero[3] = {0, 0, 0};
+    const struct {
+        const char *what;
+        const double *x;
+        double want; /* before the weight */
+    } twice[] = {{"std of equals", equal, 0}, {"mish at 0", at_zero, 0.64},
+                 {"x^0 at 0", at_zero, 0},    {"softplus at 0", at_zero, 0.25},
+                 {"silu at 0", at_zero, 0.5}, {"gelu at 0", at_zero, 0.79788456},
+                 {"x^2 at 0", at_zero, 2},    {"abs at 0", at_zero, 0}};
+    for (size_t i = 0; i < sizeof twice / sizeof *twice; i++) {
+        const int64_t shape[1] = {3};
+        double got[3];
+        tn_step_begin(s);
+        tn_tensor *x = tensor_of(s, twice[i].x, TN_F32, 1, shape), *g, *h;
+        tn_requires_grad(x, true);
+        tn_tensor *y[] = {tn_std(x, TN_ALL, false, 1),
+                          tn_mish(x),
+                          tn_pow_scalar(x, 0),
+                          tn_softplus(x),
+                          tn_silu(x),
+                          tn_gelu(x),
+                          tn_pow_scalar(x, 2),
+                          tn_mul(x, tn_abs(x))};
+        tn_grad(tn_sum(y[i], TN_ALL, false), 1, &x, &g);
+        tn_grad(tn_sum(tn_mul(g, tensor_of(s, weight, TN_F32, 1, shape)), TN_ALL, false), 1, &x, &h);
+        if (tn_error(s) || tn_read(h, TN_F64, got, sizeof got))
+            fail_msg("%s on %s: %s", twice[i].what, where, tn_error_text(s));
+        for (int k = 0; k < 3; k++)
+            if (!(fabs(got[k] - twice[i].want * weight[k]) <= 1e-6))
+                fail_msg("%s on %s: second derivative %g, expected %g", twice[i].what, where, got[k],
+                         twice[i].want * weight[k]);
+        tn_step_end(s);
+    }
+}
+
+TEST(second_derivatives)
+{
+    derived_twice(B.ref, "ref");
+    for (int k = 0; k < B.n; k++) derived_twice(B.subject[k], B.name[k]);
+}
+
 RUN_TESTS(open_bench, close_bench)

@@ -99,6 +99,9 @@ void ex_put_threads(const tn_export *x, unsigned long digest, tn_growing *t)
         } else if (!strncmp(s, "ROOM", 4)) {
             tn_put(t, "%zu", x->room_bytes / sizeof(float) + 16);
             s += 4;
+        } else if (!strncmp(s, "STACK", 5)) {
+            tn_put(t, "%zu", 2 * x->stack_bytes + ((size_t)64 << 10));
+            s += 5;
         } else {
             tn_put_bytes(t, s++, 1);
         }

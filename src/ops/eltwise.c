@@ -127,13 +127,18 @@ static tn_tensor *softplus(tn_tensor *x)
 static tn_tensor *softplus_slope(tn_tensor *x) { return tn_mk1(TN_OP_sigmoid, x); }
 COMPOSITE1(softplus)
 
-/* x tanh(u), u = softplus(x): tanh(u) + x (1 - tanh(u)^2) sigmoid(x) */
-static tn_tensor *mish(tn_tensor *x) { return mul(x, tn_mk1(TN_OP_tanh, softplus(x))); }
+/* x t, t = tanh(softplus(x)) = p (2 - p) / (1 + (1 - p)^2), p = sigmoid(x), in which no part has a corner that
+ * a derivative of the slope would see: t + x (1 - t^2) p */
+static tn_tensor *mish_gate(tn_tensor *x, tn_tensor *p)
+{
+    tn_tensor *rest = sub(constant(x, 1), p), *over = add(square(rest), constant(x, 1));
+    return tn_mk2(TN_OP_div, mul(p, add(rest, constant(x, 1))), over);
+}
+static tn_tensor *mish(tn_tensor *x) { return mul(x, mish_gate(x, tn_mk1(TN_OP_sigmoid, x))); }
 static tn_tensor *mish_slope(tn_tensor *x)
 {
-    tn_tensor *t = tn_mk1(TN_OP_tanh, softplus(x));
-    tn_tensor *d = mul(x, sub(constant(x, 1), square(t)));
-    return add(t, mul(d, tn_mk1(TN_OP_sigmoid, x)));
+    tn_tensor *p = tn_mk1(TN_OP_sigmoid, x), *t = mish_gate(x, p);
+    return add(t, mul(mul(x, sub(constant(x, 1), square(t))), p));
 }
 COMPOSITE1(mish)
 

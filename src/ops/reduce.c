@@ -55,11 +55,13 @@ static bool var_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
     return gin[0] != NULL;
 }
 
-/* d std / dx = (x - mean) / std / (n - correction), 0 where all are equal */
+/* d std / dx = (x - mean) / std / (n - correction), 0 where all are equal: so is what is derived from it, as
+ * there is no root of 0 in it. */
 static bool std_rule(tn_rule *r, tn_tensor *g, tn_tensor **gin)
 {
-    tn_tensor *x = r->args[0], *std = r->saved[1], *zero = constant(x, 0);
-    tn_tensor *h = where(eq(std, zero), zero, tn_mk2(TN_OP_div, sub(x, r->saved[0]), std));
+    tn_tensor *x = r->args[0], *var = r->saved[1], *zero = constant(x, 0), *equal = eq(var, zero);
+    tn_tensor *std = tn_mk1(TN_OP_sqrt, where(equal, constant(x, 1), var));
+    tn_tensor *h = where(equal, zero, tn_mk2(TN_OP_div, sub(x, r->saved[0]), std));
     gin[0] = mul(mul(wide(g), share(x, 1, r->whole[0], r->num[0])), h);
     return gin[0] != NULL;
 }
@@ -82,15 +84,14 @@ static tn_tensor *spread(tn_tensor *x, uint32_t mask, int64_t n, double correcti
     if (!x) return NULL;
     uint32_t first = x->graph->n_nodes;
     tn_tensor *mean = centre(x, mask, n);
-    tn_tensor *out = mul(total(square(sub(x, mean)), mask), share(x, 1, n, correction));
-    if (root) out = tn_mk1(TN_OP_sqrt, out);
-    tn_tensor *rounded = tn_mk_cast(out, x->dtype);
+    tn_tensor *var = mul(total(square(sub(x, mean)), mask), share(x, 1, n, correction));
+    tn_tensor *rounded = tn_mk_cast(root ? tn_mk1(TN_OP_sqrt, var) : var, x->dtype);
     tn_rule *r = tn_rule_set(rounded, first, root ? std_rule : var_rule, 1, &x);
     if (!r) return NULL;
     r->whole[0] = n;
     r->num[0] = correction;
     tn_rule_save(r, 0, mean);
-    if (root) tn_rule_save(r, 1, out);
+    if (root) tn_rule_save(r, 1, var);
     return rounded;
 }
 

@@ -9,7 +9,6 @@ _Static_assert(TN_GEMM_A_BYTES >= TN_GEMM_MAX_MR * (TN_GEMM_KC_F32 + TN_GEMM_A_P
 
 /* ---- any processor: vectors of the compiler ---- */
 
-typedef double vec_f64 __attribute__((vector_size(16)));
 typedef int64_t vec_i64 __attribute__((vector_size(16)));
 
 #define T  float
@@ -20,7 +19,7 @@ typedef int64_t vec_i64 __attribute__((vector_size(16)));
 #define NAME(x)      base_f32_##x
 #define CALLED       "base f32"
 #define SPLAT(x)     ((vec_f32){(x), (x), (x), (x)})
-#define FMA(a, b, c) ((a) * (b) + (c))
+#define FMA(a, b, c) fma_f32(a, b, c)
 #define RELU(v)      ((vec_f32)((vec_i32)(v) & ~((v) < (vec_f32){0, 0, 0, 0})))
 #include "gemm_micro.h"
 
@@ -32,7 +31,7 @@ typedef int64_t vec_i64 __attribute__((vector_size(16)));
 #define NAME(x)      base_f64_##x
 #define CALLED       "base f64"
 #define SPLAT(x)     ((vec_f64){(x), (x)})
-#define FMA(a, b, c) ((a) * (b) + (c))
+#define FMA(a, b, c) fma_f64(a, b, c)
 #define RELU(v)      ((vec_f64)((vec_i64)(v) & ~((v) < (vec_f64){0, 0})))
 #include "gemm_micro.h"
 

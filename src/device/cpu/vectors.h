@@ -23,6 +23,7 @@
 #endif
 
 typedef float vec_f32 __attribute__((vector_size(16)));
+typedef double vec_f64 __attribute__((vector_size(16)));
 typedef int32_t vec_i32 __attribute__((vector_size(16)));
 
 static inline vec_f32 load_f32(const float *p)
@@ -33,6 +34,24 @@ static inline vec_f32 load_f32(const float *p)
 }
 
 typedef uint32_t vec_u32 __attribute__((vector_size(16)));
+
+/* a b + c, rounded once where every processor of the kind can, as those for x86 that follow are. */
+#if defined(__aarch64__) || (defined(__FP_FAST_FMAF) && defined(__FP_FAST_FMA))
+static inline vec_f32 fma_f32(vec_f32 a, vec_f32 b, vec_f32 c)
+{
+    UNROLL(int i = 0; i < 4; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return c;
+}
+
+static inline vec_f64 fma_f64(vec_f64 a, vec_f64 b, vec_f64 c)
+{
+    UNROLL(int i = 0; i < 2; i++) c[i] = __builtin_fma(a[i], b[i], c[i]);
+    return c;
+}
+#else
+static inline vec_f32 fma_f32(vec_f32 a, vec_f32 b, vec_f32 c) { return a * b + c; }
+static inline vec_f64 fma_f64(vec_f64 a, vec_f64 b, vec_f64 c) { return a * b + c; }
+#endif
 
 static inline vec_f32 widen_bf16(const uint16_t *p)
 {

@@ -24,7 +24,7 @@ static inline void narrow_f16(uint16_t *p, vec_f32 v) { tn_narrow_floats(TN_F16,
 #define TARGET
 #define NAME(x)           base_##x
 #define SPLAT(x)          ((vec_f32){(x), (x), (x), (x)})
-#define FMA(a, b, c)      ((a) * (b) + (c))
+#define FMA(a, b, c)      fma_f32(a, b, c)
 #define RELU(v)           ((vec_f32)((vec_i32)(v) & ~((v) < (vec_f32){0, 0, 0, 0})))
 #define WIDEN_F16(p)      widen_f16(p)
 #define NARROW_F16(p, v)  narrow_f16(p, v)

@@ -35,7 +35,7 @@ TN_FN float tn_from_bits_f32(uint32_t u)
 /* a b + c, with one rounding where the processor has an instruction for it. */
 TN_FN float tn_fma_f32(float a, float b, float c)
 {
-#if defined(__GNUC__) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__))
+#if defined(__GNUC__) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__FP_FAST_FMAF))
     return __builtin_fmaf(a, b, c);
 #else
     return a * b + c;
@@ -44,7 +44,7 @@ TN_FN float tn_fma_f32(float a, float b, float c)
 
 TN_FN double tn_fma_f64(double a, double b, double c)
 {
-#if defined(__GNUC__) && (defined(__FMA__) || defined(__aarch64__))
+#if defined(__GNUC__) && (defined(__FMA__) || defined(__aarch64__) || defined(__FP_FAST_FMA))
     return __builtin_fma(a, b, c);
 #else
     return a * b + c;

@@ -14,7 +14,8 @@
 #error "this NAME.h is of another export than this NAME_threads.c"
 #endif
 #if !defined(__ATOMIC_ACQUIRE)
-#error "this file takes gcc's atomic functions, as gcc and clang have them; NAME.c runs without it, on one thread"
+#error                                                                                                       \
+    "this file takes gcc's atomic functions, as gcc and clang have them; NAME.c runs without it, on one thread"
 #endif
 
 enum { MOST_THREADS = 1024, TURNS = 4, LOOKS = 400, LOOKS_BUSY = 200 };
@@ -28,6 +29,7 @@ typedef struct worker {
 /* `round` counts calls of run; the members above it are written before it moves on, and read after. */
 struct NAME_pool {
     int count; /* of threads, the caller of run included */
+    int begun; /* of workers */
     int stop;
     NAME_part *part;
     const void *what;
@@ -109,12 +111,30 @@ static int run_by_all(struct NAME_pool *p, NAME_part *part, const void *what, fl
     return (int)p->result;
 }
 
-/* Ends the first `count` workers. */
-static void end(struct NAME_pool *p, int count)
+/* Kernels have arrays on the stack, for which the 128 KiB that musl gives a thread may not do. */
+static int begin(struct NAME_pool *p)
+{
+    pthread_attr_t how;
+    size_t stack;
+    int status = pthread_attr_init(&how);
+    if (status) return status;
+    if (!pthread_attr_getstacksize(&how, &stack) && stack < STACK)
+        status = pthread_attr_setstacksize(&how, STACK);
+    for (; p->begun < p->count - 1 && !status; p->begun += !status) {
+        worker *w = &p->workers[p->begun];
+        w->pool = p;
+        w->room = p->rooms + (size_t)p->begun * ROOM;
+        status = pthread_create(&w->thread, &how, work_on, w);
+    }
+    pthread_attr_destroy(&how);
+    return status;
+}
+
+static void end(struct NAME_pool *p)
 {
     p->stop = 1;
     begin_round(p);
-    for (int i = 0; i < count; i++) pthread_join(p->workers[i].thread, NULL);
+    for (int i = 0; i < p->begun; i++) pthread_join(p->workers[i].thread, NULL);
     pthread_cond_destroy(&p->begun);
     pthread_cond_destroy(&p->ended);
     pthread_mutex_destroy(&p->lock);
@@ -125,7 +145,7 @@ static void end(struct NAME_pool *p, int count)
 int NAME_threads(NAME *m, int count)
 {
     if (!m || (uintptr_t)m % 8 || count < 1 || count > MOST_THREADS) return EINVAL;
-    if (m->pool) end(m->pool, m->pool->count - 1);
+    if (m->pool) end(m->pool);
     m->pool = NULL;
     m->run = NULL;
     if (count == 1) return 0;
@@ -140,14 +160,10 @@ int NAME_threads(NAME *m, int count)
     pthread_cond_init(&p->begun, NULL);
     pthread_cond_init(&p->ended, NULL);
     p->count = count;
-    for (int i = 0; i < count - 1; i++) {
-        p->workers[i].pool = p;
-        p->workers[i].room = p->rooms + (size_t)i * ROOM;
-        status = pthread_create(&p->workers[i].thread, NULL, work_on, &p->workers[i]);
-        if (status) {
-            end(p, i);
-            return status;
-        }
+    status = begin(p);
+    if (status) {
+        end(p);
+        return status;
     }
     m->pool = p;
     m->run = run_by_all;
