@@ -220,6 +220,54 @@ TEST(threads_that_cannot_be_had_are_an_error_and_one_goes_on)
     assert_int_equal(run(line), 0);
 }
 
+/* As under musl, threads have 128 KiB of stack unless one asks for more; rows that lie there take twice that. */
+static const char small_text[] =
+    "#define _GNU_SOURCE\n"
+    "#include \"model.h\"\n"
+    "#include <pthread.h>\n"
+    "#include <stdlib.h>\n"
+    "int main(void)\n"
+    "{\n"
+    "    static float x[64 * 16384], y[64];\n"
+    "    for (int i = 0; i < 64 * 16384; i++) x[i] = (float)(i % 7) / 7;\n"
+    "    pthread_attr_t small;\n"
+    "    pthread_attr_init(&small);\n"
+    "    if (pthread_attr_setstacksize(&small, 128 << 10) || pthread_setattr_default_np(&small)) return 2;\n"
+    "    model *m = malloc(model_bytes());\n"
+    "    model_init(m);\n"
+    "    if (model_threads(m, 4) || model_forward(m, x, y)) return 3;\n"
+    "    for (int i = 0; i < 64; i++)\n"
+    "        if (!(y[i] > 0.9f && y[i] < 1.1f)) return 4;\n"
+    "    return model_threads(m, 1);\n"
+    "}\n";
+
+TEST(threads_have_the_stack_that_kernels_take)
+{
+    static float v[64 * 16384];
+    tn_session *s = tn_open(.device = TN_CPU, .threads = 1, .log = quiet);
+    tn_export_begin(s, in_base("model.c"), .threads = true);
+    tn_step_begin(s);
+    tn_tensor *x = tn_from(s, v, TN_F32, TN_SHAPE(64, 16384)), *sum = x;
+    tn_export_input(x, "x");
+    for (int i = 0; i < 4; i++) { /* rows that are gone over again */
+        tn_tensor *e = i % 2 ? tn_exp(x) : tn_exp(tn_sin(x));
+        tn_tensor *part = tn_div(e, tn_sum(tn_mul(sum, e), TN_AXES(1), true));
+        sum = i ? tn_mul(sum, part) : part;
+    }
+    tn_export_output(tn_sum(tn_div(sum, tn_sum(sum, TN_AXES(1), true)), TN_AXES(1), false), "y");
+    tn_step_end(s);
+    if (tn_export_end(s)) fail_msg("%s", tn_error_text(s));
+    tn_close(s);
+    write_text("main.c", small_text);
+    assert_int_equal(run("awk '$2 == \"stack\" { exit $4 < 131072 }' model.c"), 0);
+    assert_int_equal(run("cc -std=gnu11 -O1 model.c model_threads.c main.c -o prog -pthread && ./prog"), 0);
+    if (there_is("musl-gcc"))
+        assert_int_equal(
+            run("sed 's/pthread_setattr_default_np(.small)/0/' main.c >bare.c && musl-gcc -std=gnu11 "
+                "-O1 model.c model_threads.c bare.c -o prog -static -pthread && ./prog"),
+            0);
+}
+
 TEST(threads_race_for_nothing)
 {
     char line[600];

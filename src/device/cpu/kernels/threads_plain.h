@@ -28,8 +28,8 @@ typedef struct worker {
 
 /* `round` counts calls of run; the members above it are written before it moves on, and read after. */
 struct NAME_pool {
-    int count; /* of threads, the caller of run included */
-    int begun; /* of workers */
+    int count;   /* of threads, the caller of run included */
+    int started; /* of workers */
     int stop;
     NAME_part *part;
     const void *what;
@@ -112,7 +112,7 @@ static int run_by_all(struct NAME_pool *p, NAME_part *part, const void *what, fl
 }
 
 /* Kernels have arrays on the stack, for which the 128 KiB that musl gives a thread may not do. */
-static int begin(struct NAME_pool *p)
+static int start(struct NAME_pool *p)
 {
     pthread_attr_t how;
     size_t stack;
@@ -120,10 +120,10 @@ static int begin(struct NAME_pool *p)
     if (status) return status;
     if (!pthread_attr_getstacksize(&how, &stack) && stack < STACK)
         status = pthread_attr_setstacksize(&how, STACK);
-    for (; p->begun < p->count - 1 && !status; p->begun += !status) {
-        worker *w = &p->workers[p->begun];
+    for (; p->started < p->count - 1 && !status; p->started += !status) {
+        worker *w = &p->workers[p->started];
         w->pool = p;
-        w->room = p->rooms + (size_t)p->begun * ROOM;
+        w->room = p->rooms + (size_t)p->started * ROOM;
         status = pthread_create(&w->thread, &how, work_on, w);
     }
     pthread_attr_destroy(&how);
@@ -134,7 +134,7 @@ static void end(struct NAME_pool *p)
 {
     p->stop = 1;
     begin_round(p);
-    for (int i = 0; i < p->begun; i++) pthread_join(p->workers[i].thread, NULL);
+    for (int i = 0; i < p->started; i++) pthread_join(p->workers[i].thread, NULL);
     pthread_cond_destroy(&p->begun);
     pthread_cond_destroy(&p->ended);
     pthread_mutex_destroy(&p->lock);
@@ -160,7 +160,7 @@ int NAME_threads(NAME *m, int count)
     pthread_cond_init(&p->begun, NULL);
     pthread_cond_init(&p->ended, NULL);
     p->count = count;
-    status = begin(p);
+    status = start(p);
     if (status) {
         end(p);
         return status;
