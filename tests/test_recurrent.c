@@ -152,6 +152,27 @@ TEST(long_sequence)
         assert_true(fabs(got[0][i] - got[1][i]) <= 1e-4 * (1 + fabs(got[1][i])));
 }
 
+/* Of what each layer but the first is given. */
+TEST(dropout_stands_between_layers)
+{
+    enum { N = 2 * 3 * 8 };
+    for (int deep = 1; deep <= 2; deep++) {
+        double got[2][N];
+        tn_session *s = tn_open(.device = TN_CPU, .seed = 1, .log = quiet);
+        tn_recurrent *r = tn_gru_new(s, "r", 4, 8, .layers = deep, .dropout = 0.5);
+        tn_tensor *x = tn_rand(s, TN_F32, TN_SHAPE(2, 3, 4));
+        for (int training = 0; training < 2; training++) {
+            tn_train(s, training);
+            tn_step_begin(s);
+            tn_read(tn_recurrent_forward(r, x, NULL), TN_F64, got[training], sizeof got[training]);
+            tn_step_end(s);
+        }
+        expect_fine(s, "dropout");
+        assert_int_equal(!memcmp(got[0], got[1], sizeof got[0]), deep == 1);
+        tn_close(s);
+    }
+}
+
 TEST_ON(errors, tn_open(.device = TN_REF, .seed = 1, .log = quiet))
 {
     tn_recurrent *r = tn_lstm_new(s, "r", 3, 4);
