@@ -165,4 +165,35 @@ TEST(a_loss_that_is_not_finite)
     assert_int_equal(tn_close(s), TN_E_NONFINITE);
 }
 
+/* Many operands are joined by several kernels: what the last of them has yet to write is nobody's fault. */
+TEST(what_is_not_joined_yet_is_not_blamed)
+{
+    enum { STEPS = 80 };
+    for (int way = 0; way < 3; way++) {
+        setenv("TENSOR_CHECK", "1", 1);
+        tn_session *s = open_as(TN_FUSED, 1);
+        unsetenv("TENSOR_CHECK");
+        tn_tensor *x = tn_keep(tn_randn(s, TN_F32, TN_SHAPE(STEPS, 64, 8))), *h[STEPS];
+        tn_tensor *w = tn_param(s, "w", tn_randn(s, TN_F32, TN_SHAPE(8, 8)));
+        int at[2];
+        char place[16];
+        tn_step_begin(s);
+        for (int t = 0; t < STEPS; t++) {
+            h[t] = tn_add(tn_select(x, 0, t), tn_matmul(t ? h[t - 1] : tn_select(x, 0, t), w));
+            h[t] = way == 1 && t == 40 ? tn_log(tn_sub_scalar(tn_tanh(h[t]), 9)) : tn_tanh(h[t]);
+            if (t == 40) at[0] = __LINE__ - 1;
+        }
+        tn_tensor *y = way == 2 ? tn_stack(STEPS, h, 1) : tn_concat(STEPS, h, 1);
+        tn_tensor *z = tn_sub_scalar(tn_matmul(tn_reshape(y, TN_SHAPE(STEPS * 64, 8)), w), 1e9);
+        at[1] = __LINE__ + 1;
+        tn_backward(tn_mean(tn_log(z), TN_ALL, false));
+        tn_step_end(s);
+        assert_int_equal(tn_error(s), TN_E_NONFINITE);
+        snprintf(place, sizeof place, ":%d", at[way != 1]);
+        has(tn_error_text(s), "log at");
+        has(strstr(tn_error_text(s), "log at"), place);
+        tn_close(s);
+    }
+}
+
 RUN_TESTS(NULL, NULL)

@@ -32,12 +32,30 @@ static int grade_of(const tn_session *s, const tn_tensor *t, const char *data, c
     return worst;
 }
 
-static int grade_of_result(const tn_session *s, const tn_flush_scratch *f, int slot)
+static int writers(const tn_plan *p, int slot)
 {
-    const tn_tensor *t = f->node.at[slot], *to = tn_node_written(t);
-    int64_t dense[TN_MAX_DIMS];
+    int n = 0;
+    TN_EACH(st, p->step, p->n_step)
+        for (int b = st->n_buf - st->n_out; b < st->n_buf; b++) n += st->buf[b] == slot;
+    return n;
+}
+
+/* What step st has written to its buffer b: all of the value, but of a joined one that several steps write the
+ * operand that goes where this one's begins. The rest is not there yet, or not any more. */
+static int grade_of_result(const tn_session *s, const tn_flush_scratch *f, const tn_plan *p,
+                           const tn_step *st, int b)
+{
+    const int slot = st->buf[b];
+    const tn_tensor *t = f->node.at[slot], *to = tn_node_written(t), *part = t;
+    const char *data = f->address[slot];
+    int64_t dense[TN_MAX_DIMS], at = st->offset[b];
     tn_dense_strides(t->ndim, t->shape, dense);
-    return grade_of(s, t, f->address[slot], to ? to->stride : dense);
+    if (t->op != TN_OP_concat || to || writers(p, slot) < 2)
+        return grade_of(s, t, data, to ? to->stride : dense);
+    for (int i = 0; i < t->n_in && part == t; at -= t->in[i++]->shape[t->attr->axis] * dense[t->attr->axis])
+        if (!at && tn_node_numel(t->in[i])) part = t->in[i];
+    return part == t ? FINITE
+                     : grade_of(s, part, data + st->offset[b] * (int64_t)tn_dtype_size(t->dtype), dense);
 }
 
 static void remember_leaf(tn_session *s, int grade, const tn_tensor *t)
@@ -102,8 +120,9 @@ int tn_finite_after(tn_session *s, const tn_flush_scratch *f, const tn_plan *p, 
     for (int b = st->n_buf - st->n_out; b < st->n_buf; b++) {
         int slot = st->buf[b];
         if (slot < 0 || slot >= f->node.n) continue;
-        x->grade[slot] = (uint8_t)grade_of_result(s, f, slot);
-        for (int k = read + 1; k <= x->grade[slot]; k++) remember_kernel(s, k, f, p, step);
+        const int grade = grade_of_result(s, f, p, st, b);
+        if (grade > x->grade[slot]) x->grade[slot] = (uint8_t)grade;
+        for (int k = read + 1; k <= grade; k++) remember_kernel(s, k, f, p, step);
     }
     for (int b = st->n_buf - st->n_out; b < st->n_buf; b++) {
         int slot = st->buf[b];
