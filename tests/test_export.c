@@ -173,6 +173,46 @@ TEST(a_convolutional_network_trains_on_in_its_file)
     assert_int_equal(tn_close(n.s), 0);
 }
 
+/* Two optimizers of one method, of which one began later: their biases are corrected by powers of their own. */
+TEST(updates_of_two_ages)
+{
+    enum { LATER = 3, BEFORE = 5, STEPS = 20 };
+    float image[BATCH * PIXELS];
+    int32_t label[BATCH];
+    net n = {.s = tn_open(.device = TN_CPU, .seed = 7, .threads = 2, .log = quiet), .random = 1};
+    n.first = tn_linear_new(n.s, "first", PIXELS, 19);
+    tn_optim *old = tn_adamw(n.s, TN_PARAMS(n.first->weight, n.first->bias), .lr = 1e-2);
+    n.last = tn_linear_new(n.s, "last", 19, CLASSES);
+    n.optim = tn_adamw(n.s, TN_PARAMS(n.last->weight, n.last->bias), .lr = 1e-2);
+    model m;
+    for (int i = 0; i < BEFORE + STEPS; i++) {
+        draw(&n, image, label);
+        const double its = i < BEFORE ? 0 : (double)m.step(m.m, image, label);
+        if (i == BEFORE - 1) assert_int_equal(tn_export_begin(n.s, in_base("model.c")), 0);
+        tn_step_begin(n.s);
+        tn_tensor *x = tn_from(n.s, image, TN_F32, TN_SHAPE(BATCH, SIDE, SIDE, 1));
+        tn_tensor *y = tn_from(n.s, label, TN_I32, TN_SHAPE(BATCH));
+        tn_export_input(x, "image");
+        tn_export_input(y, "label");
+        tn_tensor *h = tn_relu(tn_linear_forward(n.first, tn_flatten(x, 1)));
+        tn_tensor *loss = tn_cross_entropy(tn_linear_forward(n.last, h), y);
+        tn_export_output(loss, "loss");
+        tn_backward(loss);
+        tn_optim_step(old);
+        if (i >= LATER) tn_optim_step(n.optim);
+        tn_tensor *kept = tn_keep(loss);
+        tn_step_end(n.s);
+        if (i >= BEFORE) assert_true(fabs(tn_item(kept) - its) < 1e-5);
+        tn_free(kept);
+        if (i != BEFORE - 1) continue;
+        assert_int_equal(tn_export_end(n.s), 0);
+        m = load(true);
+    }
+    assert_true(weights_apart(&n, &m) < 1e-4);
+    unload(&m);
+    assert_int_equal(tn_close(n.s), 0);
+}
+
 /* ---- random programs ---- */
 
 #if defined(TN_ASAN)
