@@ -104,6 +104,8 @@ TEST(mismatches)
         expect_refused(&r, bad, TN_E_FORMAT, "bytes of data");
         spill(bad, "PK\3\4\0\0\10\10\0\0", 10);
         expect_refused(&r, bad, TN_E_FORMAT, "a zip archive, as torch.save writes");
+        edit(good, bad, "\"data.0.at\":\"32\"", "\"data.0.at\":\"40\""); /* all have been seen */
+        if (tn_load(r.s, bad)) fail_msg("%s", tn_error_text(r.s));
         if (tn_load(r.s, good)) fail_msg("%s", tn_error_text(r.s)); /* and the good one still is */
         close_run(&r);
     }
