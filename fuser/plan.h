@@ -129,6 +129,8 @@ typedef struct tn_step {
       "none needed: another pass over what is small takes less")                                             \
     X(JOINED, true, "a reduction would look for each element which of the joined values it is of",           \
       "reduce the values that are joined, and then their results")                                           \
+    X(SLOWER, true, "in one kernel both would loop over a few elements at a time, or jump in memory",         \
+      "bring the reshape, transpose or slice between them to the end")                                       \
     X(SPLIT, true, "the reduction is split among many parts and what follows needs all of them",             \
       "none for one long sum; sums over rows leave each row to one thread")                                  \
     X(REPEATED, true, "the value would be written several times",                                            \

@@ -21,6 +21,11 @@ bool fu_join(fu_ctx *c, int a, int b);
  * difference reads the widening: these three become one group, or none of them do. */
 void fu_join_difference(fu_ctx *c, int node);
 
+/* ---- slower.c ---- */
+/* Returns true where c->prog, which is to replace the kernels of n groups and what takes more_ns besides, is clearly
+ * slower, because its loops are short or jump in memory and theirs do not. Leaves another program in c->prog. */
+bool fu_slower(fu_ctx *c, const int *group, int n, double more_ns);
+
 /* ---- order.c ---- */
 /* Returns true where a third group stands between a and b: it needs one of them, and the other needs it. */
 bool fu_between(fu_ctx *c, int a, int b);

@@ -140,6 +140,7 @@ static tn_cut_reason merge(fu_ctx *c, int a, int b, bool last)
     tn_cut_reason why = fu_try(c, &both);
     if (why) return why;
     if (reduces_joined(c, c->prog, n, all)) return TN_CUT_JOINED;
+    if (r == FU_LOOPS && fu_slower(c, (int[2]){a, b}, 2, 0)) return TN_CUT_SLOWER;
     if (tile && ga->n == 1 && is_product(c, ga) &&
         (keeps_waiting(c, a, b) || !fu_tile_pays(c, ga->member[0], kept_beside(c, a, b))))
         return TN_CUT_LIBRARY;

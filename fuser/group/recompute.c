@@ -160,6 +160,8 @@ static bool add_again(fu_ctx *c, int g, const again *r)
     fu_by_id(count, all);
     const fu_candidate more = {.a = g, .b = g, .n = count, .member = all, .tiles_first = r->tiles};
     if (fu_try(c, &more)) return false;
+    if (to->room == FU_LOOPS && fu_slower(c, &g, 1, fu_work_ns(c->target, (double)r->size * r->cost)))
+        return false;
     int *member = tn_arena_alloc(&c->arena, (size_t)count * sizeof *member);
     if (!member) return false;
     memcpy(member, all, (size_t)count * sizeof *member);

@@ -213,9 +213,11 @@ void fu_fold_columns(fu_prog *p)
     for (int i = 0; i < p->n_store; i++) p->store[i].stride[p->n_atom] = coarse[p->n_value + i];
 }
 
-/* The atom along which most of what is read and written lies contiguous, counted in elements. */
-int fu_choose_vector(const fu_prog *p)
+/* The atom along which most of what is read and written lies contiguous, counted in elements. A few that are
+ * contiguous gain little where there is much to compute. */
+int fu_choose_vector(const fu_prog *p, bool dear)
 {
+    enum { FEW = 8 };
     int best = p->n_atom - 1;
     int64_t best_score = -1;
     for (int a = p->n_atom - 1; a >= 0; a--) {
@@ -227,6 +229,7 @@ int fu_choose_vector(const fu_prog *p)
         }
         for (int i = 0; i < p->n_store; i++)
             if (p->store[i].stride[a] == 1) score += fu_count(p, p->store[i].dom) + 1;
+        if (p->extent[a] < FEW && dear) score = score * p->extent[a] / FEW;
         if (score > best_score) {
             best_score = score;
             best = a;

@@ -18,6 +18,11 @@ static bool load_crosswise(const fu_prog *p, const fu_value *v, int a)
     return v->kind == FU_LOAD && !v->n_arg && crosswise(p, v->stride, v->shift, a);
 }
 
+static bool store_crosswise(const fu_prog *p, const fu_store *s, int a)
+{
+    return s->mask < 0 && fu_store_full(p, s) && crosswise(p, s->stride, s->shift, a);
+}
+
 /* Of programs that reduce: what runs along the innermost of the rows, or down the columns, as far as there is
  * room for whole rows and columns. */
 static void choose_whole_block(fu_prog *p)
@@ -50,12 +55,11 @@ static void choose_whole_block(fu_prog *p)
     }
     p->block = a;
     TN_EACH(v, p->value, p->n_value) v->staged = load_crosswise(p, v, a);
-    TN_EACH(s, p->store, p->n_store)
-        s->staged = s->mask < 0 && fu_store_full(p, s) && crosswise(p, s->stride, s->shift, a);
+    TN_EACH(s, p->store, p->n_store) s->staged = store_crosswise(p, s, a);
 }
 
 /* A load that jumps along the vector but is contiguous along another atom is read in blocks of both; so is
- * written what a program that reduces stores. */
+ * written, on a CPU, what lies so. */
 void fu_choose_block(fu_prog *p)
 {
     int vec = fu_vec(p);
@@ -68,13 +72,22 @@ void fu_choose_block(fu_prog *p)
         if (!fu_can(p->c->target)->grid) choose_whole_block(p);
         return;
     }
-    for (int i = 0; i < p->n_value; i++)
-        if (p->value[i].kind == FU_RANDOM) return;
+    bool inside = false; /* the loops are cut where that changes, unless there is a block */
+    TN_EACH(v, p->value, p->n_value) {
+        if (v->kind == FU_RANDOM) return;
+        inside = inside || v->kind == FU_INSIDE;
+    }
     TN_EACH(v, p->value, p->n_value)
         for (int a = 0; a < vec; a++)
             if (load_crosswise(p, v, a) && (p->block < 0 || p->block == a)) {
                 p->block = a;
                 v->staged = true;
+            }
+    TN_EACH(s, p->store, p->n_store)
+        for (int a = 0; a < vec && !fu_can(p->c->target)->grid; a++)
+            if (store_crosswise(p, s, a) && !s->late && (p->block == a || (p->block < 0 && !inside))) {
+                p->block = a;
+                s->staged = true;
             }
 }
 
@@ -91,11 +104,13 @@ int64_t fu_line_length(const fu_prog *p) { return p->form == FU_ROW ? p->extent[
 
 bool fu_has_line(const fu_prog *p, const fu_value *v, int phase)
 {
-    enum { FEW = 8, ROOM = 1 << 14 };
+    enum { FEW = 8, DEAR = 4, ROOM = 1 << 14 }; /* what is dear is not to be computed in single steps */
     const int64_t s = v->stride[fu_vec(p)], n = fu_line_length(p) * (p->form == FU_COLUMN ? p->unroll : 1);
     if (v->kind != FU_LOAD || v->n_arg || v->staged || !v->used || !fu_computed_in(p, v, phase)) return false;
     if (p->fold || fu_can(p->c->target)->grid || (p->form == FU_ROW && fu_runtime(p, fu_vec(p))))
         return false;
-    return s != 0 && s != 1 && s != -1 && fu_line_length(p) >= FEW &&
-           n * (int64_t)tn_dtype_size(v->dtype) <= ROOM;
+    int64_t few = FEW;
+    TN_EACH(o, p->value, p->n_value)
+        if (o->kind == FU_OP && fu_op_cost(o) >= DEAR && fu_computed_in(p, o, phase)) few = 2;
+    return s != 0 && s != 1 && fu_line_length(p) >= few && n * (int64_t)tn_dtype_size(v->dtype) <= ROOM;
 }

@@ -64,16 +64,28 @@ static int alive_in(const fu_prog *p, int phase)
     return most;
 }
 
-double fu_prog_work(const fu_prog *p, const tn_target *t)
+/* Compilers leave a loop in single steps where a load that jumps is not made for all elements. */
+static bool in_steps(const fu_prog *p)
+{
+    const int vec = fu_vec(p);
+    TN_EACH(v, p->value, p->n_value)
+        if (v->kind == FU_LOAD && v->used && v->n_arg && fu_full(p, v) && llabs(v->stride[vec]) > 1)
+            return true;
+    return false;
+}
+
+/* `even`: as if each loop were as long as whole vectors, and took nothing besides. */
+static double prog_work(const fu_prog *p, const tn_target *t, bool even)
 {
     enum { REGISTERS = 28, A_ROW = 32 };
     int vec = fu_vec(p);
-    double lanes = fu_can(t)->grid ? 1 : t->vector_bytes / 4.0;
+    const double vector = fu_can(t)->grid ? 1 : t->vector_bytes / 4.0, lanes = even ? 1 : vector;
     double width = (double)p->extent[vec], all = (double)fu_count(p, fu_bit(p->n_atom) - 1);
     double items = (double)fu_count(p, ~p->red & (fu_bit(p->n_atom) - 1));
     if (p->form == FU_POINTWISE && width > 0) items /= width;
-    double padded =
-        width > 0 && width < 8 * lanes ? lanes * (double)(int64_t)((width + lanes - 1) / lanes) / width : 1;
+    double padded = width > 0 && width < 8 * lanes && !even
+                        ? lanes * (double)(int64_t)((width + lanes - 1) / lanes) / width
+                        : 1;
     double work = 0;
     if (!(all > 0)) return 0;
     TN_EACH(v, p->value, p->n_value) {
@@ -83,7 +95,7 @@ double fu_prog_work(const fu_prog *p, const tn_target *t)
         if (v->kind == FU_REDUCE) {
             double space = (double)fu_count(p, v->space);
             work += space * padded * (v->cross || p->form == FU_COLUMN ? 2 : 1) * (v->wide ? 3 : 1);
-            if (p->form == FU_ROW && !v->cross) work += items * A_ROW * lanes;
+            if (p->form == FU_ROW && !v->cross && !even) work += items * A_ROW * lanes;
             continue;
         }
         if (full)
@@ -98,7 +110,65 @@ double fu_prog_work(const fu_prog *p, const tn_target *t)
         int spilt = alive_in(p, k) - REGISTERS;
         if (spilt > 0) work += 2 * spilt * all * padded;
     }
-    if (p->form == FU_ROW) work += items * p->n_phase * A_ROW * lanes;
+    if (!even && in_steps(p)) work *= lanes;
+    if (p->form == FU_ROW && !even) work += items * p->n_phase * A_ROW * lanes;
+    return work;
+}
+
+double fu_prog_work(const fu_prog *p, const tn_target *t) { return prog_work(p, t, false); }
+
+/* ---- short loops, and jumps ---- */
+
+/* What an element takes whose line of memory was met before, `lines` others ago, of which `rivals` have one place in
+ * the nearest cache: in instructions. */
+static double price(double lines, double rivals, bool writes)
+{
+    enum { NEAR = 10, FAR = 40, FURTHER = 160, WRITING = 4 };
+    if (lines <= 256 && rivals <= 8) return lines > 1 ? NEAR : 0;
+    return (lines <= 8192 && rivals < 64 ? FAR : FURTHER) * (writes ? WRITING : 1);
+}
+
+/* What an element takes because memory is walked in strides, from the inner loops to the outer ones: `left` is how many
+ * elements of a line are not taken while it is at hand. */
+static double jumps(const fu_prog *p, const int64_t *stride, int64_t size, bool writes)
+{
+    enum { LINE = 64, PAGE = 4096, STEP = 10 };
+    const int64_t along = llabs(stride[fu_vec(p)]);
+    double cost = along > 1 ? STEP : 0, left = 1, used = 1, lines = 1, rivals = 1;
+    for (int a = fu_vec(p); a >= 0 && used * (double)size < LINE; a--) {
+        const int64_t step = llabs(stride[a]) * size;
+        const double n = (double)p->extent[a], room = LINE / (double)size / used;
+        if (!step || n <= 1) continue;
+        if (step < LINE) {
+            const double taken = n < room ? n : room;
+            cost += left * (1 - 1 / taken) * price(lines, rivals, writes);
+            left /= taken;
+            used *= taken;
+            continue;
+        }
+        int64_t apart = PAGE;
+        while (step % apart) apart /= 2;
+        lines *= n;
+        rivals *= n * (double)apart > PAGE ? n * (double)apart / PAGE : 1;
+    }
+    return lines > 1 && used * (double)size < LINE ? cost + left * price(lines, rivals, writes) : cost;
+}
+
+static double jump_work(const fu_prog *p, const tn_target *t)
+{
+    enum { STAGED = 2 };
+    double work = 0;
+    if (fu_can(t)->grid) return 0;
+    TN_EACH(v, p->value, p->n_value) {
+        if (v->kind != FU_LOAD || !v->used || !fu_full(p, v)) continue;
+        const double each = v->staged ? STAGED : jumps(p, v->stride, (int64_t)tn_dtype_size(v->dtype), false);
+        work += (double)fu_count(p, v->vary) * (v->staged ? 1 : __builtin_popcount(v->need)) * each;
+    }
+    TN_EACH(s, p->store, p->n_store) {
+        if (!fu_store_full(p, s)) continue;
+        const double each = s->staged ? STAGED : jumps(p, s->stride, (int64_t)tn_dtype_size(s->dtype), true);
+        work += (double)fu_count(p, s->dom) * each;
+    }
     return work;
 }
 
@@ -523,6 +593,26 @@ double fu_store_ns(const tn_target *t, double bytes, double footprint)
 double fu_load_ns(const tn_target *t, double bytes, double footprint)
 {
     return read_ns(tn_target_rates(t), bytes, footprint);
+}
+
+/* Of a program by itself. */
+fu_time fu_prog_time(const fu_prog *p, const tn_target *t, double footprint)
+{
+    const tn_target_profile *r = tn_target_rates(t);
+    const double each = r->instruction_ps * 1e-3, jumps = jump_work(p, t),
+                 all = prog_work(p, t, false) + jumps;
+    double memory = 0, work = all * each;
+    TN_EACH(v, p->value, p->n_value)
+        if (v->kind == FU_LOAD && v->used)
+            memory +=
+                fu_load_ns(t, (double)(fu_elements(p, v->stride, v->vary) * (int64_t)tn_dtype_size(v->dtype)),
+                           footprint);
+    TN_EACH(s, p->store, p->n_store)
+        memory += write_ns(r, (double)(fu_elements(p, s->stride, s->dom) * (int64_t)tn_dtype_size(s->dtype)),
+                           footprint, s->stream);
+    return (fu_time){r->launch_us * 1e3 +
+                         (memory > work ? memory + FU_OVERLAP * work : work + FU_OVERLAP * memory),
+                     (all - prog_work(p, t, true)) * each};
 }
 
 double fu_work_ns(const tn_target *t, double instructions)

@@ -9,6 +9,12 @@
 
 /* Instructions for one element, counted for all elements of the program's loops. */
 double fu_prog_work(const fu_prog *p, const tn_target *t);
+/* Nanoseconds of a program by itself, whose operands lie so many bytes back; and how many of them its arithmetic takes
+ * because loops are short or jump in memory. */
+typedef struct fu_time {
+    double ns, odd;
+} fu_time;
+fu_time fu_prog_time(const fu_prog *p, const tn_target *t, double footprint);
 
 /* Nanoseconds to write so many bytes so that they are read later, and to read them; `footprint` is what is
  * touched in between. */

@@ -332,6 +332,36 @@ static int vector_of(const fu_prog *p)
     return best;
 }
 
+/* Whether there is much to compute for each element, by loops of vectors. */
+static bool is_dear(const fu_prog *p)
+{
+    enum { DEAR = 4 };
+    bool dear = false;
+    TN_EACH(v, p->value, p->n_value) dear = dear || (v->kind == FU_OP && fu_op_cost(v) >= DEAR);
+    return dear && !p->cross && !fu_can(p->c->target)->grid;
+}
+
+static void turn_back(int64_t *stride, int64_t *shift, int a, int64_t extent)
+{
+    *shift += stride[a] * (extent - 1);
+    stride[a] = -stride[a];
+}
+
+/* What is written from the vector's end to its begin, as a flip is, leaves the loop in single steps: then the vector
+ * runs the other way, and what is read so goes through a line (blocks.c). */
+static void run_forwards(fu_prog *p)
+{
+    const int vec = fu_vec(p);
+    int back = 0;
+    if (!vec || p->red >> vec & 1) return; /* the first atom's extent is known when the kernel runs */
+    TN_EACH(s, p->store, p->n_store) back += s->stride[vec] < 0 ? 1 : s->stride[vec] > 0 ? -1 : 0;
+    if (back <= 0) return;
+    TN_EACH(v, p->value, p->n_value)
+        if (v->kind == FU_RANDOM || v->kind == FU_PICK || v->kind == FU_GIVEN || fu_chooses(v)) return;
+    TN_EACH(v, p->value, p->n_value) turn_back(v->stride, &v->shift, vec, p->extent[vec]);
+    TN_EACH(s, p->store, p->n_store) turn_back(s->stride, &s->shift, vec, p->extent[vec]);
+}
+
 tn_cut_reason fu_schedule(fu_prog *p)
 {
     p->red = p->cross = 0;
@@ -345,7 +375,7 @@ tn_cut_reason fu_schedule(fu_prog *p)
     bool turned = false;
     if (why) return why;
     fu_merge_atoms(p);
-    fu_move_last(p, fu_choose_vector(p));
+    fu_move_last(p, fu_choose_vector(p, is_dear(p)));
     fu_merge_atoms(p);
     p->fold = 0;
     if (!fu_can(p->c->target)->grid) {
@@ -354,6 +384,7 @@ tn_cut_reason fu_schedule(fu_prog *p)
         turned = at != fu_vec(p);
         if (turned) fu_move_last(p, at);
         if (turned) fu_merge_atoms(p);
+        run_forwards(p);
     }
     for (int i = 0; i < p->n_value; i++)
         if (p->value[i].kind == FU_REDUCE && !p->cross && p->value[i].reduces != p->red)

@@ -6,10 +6,13 @@
 #include "loops.h"
 
 /* ---- atoms.c ---- */
-void fu_merge_atoms(fu_prog *p);        /* neighbours that everything walks as one become one */
-int fu_choose_vector(const fu_prog *p); /* the atom along which most of what is read and written lies */
-void fu_move_last(fu_prog *p, int a);   /* atom a behind the others */
-void fu_fold_columns(fu_prog *p);       /* short rows that lie side by side become columns */
+void fu_merge_atoms(fu_prog *p); /* neighbours that everything walks as one become one */
+int fu_choose_vector(
+    const fu_prog *p,
+    bool
+        dear); /* the atom along which most of what is read and written lies, of `dear` programs as vectors */
+void fu_move_last(fu_prog *p, int a); /* atom a behind the others */
+void fu_fold_columns(fu_prog *p);     /* short rows that lie side by side become columns */
 
 /* ---- blocks.c ---- */
 void fu_choose_block(fu_prog *p); /* whether something is read or written crosswise */
