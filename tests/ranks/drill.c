@@ -281,7 +281,8 @@ static int train_sharded(rule r, bool shard, const char *save, float *v, size_t 
         tn_tensor *label = tn_from(s, y + 8 * tn_rank(s) + step, TN_I32, TN_SHAPE(8));
         tn_backward(tn_cross_entropy(forward(&n, h), label));
         tn_tensor *norm = r == ADAMW_GROWING ? NULL : tn_clip_grad_norm(opt, 0.3);
-        if (step == 0) tn_flush(s); /* gradients have their memory, which is nothing that an optimizer keeps */
+        if (step == 0)
+            tn_flush(s); /* gradients have their memory, which is nothing that an optimizer keeps */
         if (step == 0) tn_get_stats(s, &before);
         tn_optim_step(opt);
         if (step == 0) tn_get_stats(s, &after);
@@ -340,7 +341,7 @@ static int sharded(const char *folder)
     return wrong;
 }
 
-/* A sparse table, each rank's items being its part of the same twelve. */
+/* A sparse table, each rank's items being its part of the same twelve, of which the first has fewer with a label. */
 static int table(const char *file)
 {
     tn_session *s = tn_open(.seed = 3, .threads = 1);
@@ -351,11 +352,18 @@ static int table(const char *file)
     tn_optim *opt = tn_adamw(s, tn_all_params(s), .shard = true);
     const int64_t n = 12 / tn_ranks(s);
     for (int step = 0; step < 5; step++) {
-        int32_t at[12];
-        for (int i = 0; i < 12; i++) at[i] = (i * 7 + step) % 9;
+        int32_t at[12], of[12];
+        double own = 0, all = 0;
+        for (int i = 0; i < 12; i++) {
+            at[i] = (i * 7 + step) % 9;
+            of[i] = i && i < 4 ? -100 : y[i];
+            all += of[i] >= 0;
+            own += of[i] >= 0 && i / n == tn_rank(s);
+        }
+        tn_weigh_rank(s, own * tn_ranks(s) / all);
         tn_step_begin(s);
         tn_tensor *index = tn_from(s, at + n * tn_rank(s), TN_I32, TN_SHAPE(n));
-        tn_tensor *label = tn_from(s, y + n * tn_rank(s), TN_I32, TN_SHAPE(n));
+        tn_tensor *label = tn_from(s, of + n * tn_rank(s), TN_I32, TN_SHAPE(n));
         tn_backward(tn_cross_entropy(tn_linear_forward(out, tn_embedding_forward(e, index)), label));
         tn_embedding_step(e, .lr = 0.05);
         tn_optim_step(opt);
