@@ -98,6 +98,8 @@ BASE := -std=c11 $(OPT) $(WARN) $(SAN) $(CPPFLAGS) $(CFLAGS) -fPIC -pthread
 LIBCFLAGS := $(BASE) $(DEFS) -fvisibility=hidden -fno-semantic-interposition -ffp-contract=off -Iinclude
 APPCFLAGS := $(BASE) -D_GNU_SOURCE -Iinclude
 TESTCFLAGS := $(BASE) $(filter-out -DTN_NO_MACROS,$(DEFS)) -ffp-contract=off -Iinclude -I.
+# musl gives threads, also those of the host that run steps, 128 KiB of stack unless a program or library asks for more.
+STACK := -Wl,-z,stack-size=8388608
 LIBS := $(if $(HAVE_ZLIB),-lz) $(if $(HAVE_CJSON),-lcjson) -ldl -lm
 # Tests do little but call the library: the compiler takes a quarter of the time without optimising them.
 TESTOPT ?= -O0
@@ -209,7 +211,7 @@ endif
 $(BUILD)/libtensor.so.$(VERSION): $(OBJ) $(BUILD)/sources Makefile
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(SAN) $(LDFLAGS) -shared -Wl,-soname,libtensor.so.$(SOVERSION) -Wl,--as-needed $(if $(SAN),,-Wl,-z,defs) \
-	  -o $@ $(OBJ) -pthread $(LIBS)
+	  -o $@ $(OBJ) -pthread $(LIBS) $(STACK)
 
 $(BUILD)/libtensor.so: $(BUILD)/libtensor.so.$(VERSION)
 	@ln -sf libtensor.so.$(VERSION) $(BUILD)/libtensor.so.$(SOVERSION)
@@ -222,7 +224,7 @@ $(BUILD)/libtensor_mpi.so: $(wildcard src/comm/mpi/*.c) src/comm/comm.h src/comm
 
 # Programs: compiled and linked in one go.
 link = $(Q)$(CC) $(1) -MMD -MP -MF $@.d -MT $@ $< -o $@ $(LDFLAGS)
-TAIL := -pthread $(LIBS)
+TAIL := -pthread $(LIBS) $(STACK)
 
 $(EXAMPLES): $(BUILD)/%: examples/%.c $(BUILD)/libtensor.a
 	$(call say,CC,$<)

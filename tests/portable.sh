@@ -59,6 +59,7 @@ target() { # NAME COMPILER RUN...: builds, tests and trains; RUN is what starts 
     check "${name}_builds" builds "$name" "$compiler"
     for t in $PORTABLE_TESTS; do check "${name}_$t" few_addresses "$@" "$at/$name/stand-in/$t"; done
     check "${name}_gpt" trains "$name" gpt --layers 2 --dim 32 --heads 2 --ctx 32 --batch 4 --sample 0 -- "$@"
+    [ $# -gt 0 ] || check "${name}_serve" "$at/$name/serve" --requests 2000 # steps on threads of the program's
     if [ -e /usr/include/stb/stb_image.h ]; then
         check "${name}_mnist_cnn" trains "$name" mnist_cnn --batch 16 --epochs 1 -- "$@"
     else
