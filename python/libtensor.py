@@ -16,10 +16,10 @@
 Operators, layers, optimizers and their options are those of the headers, which are read when this is imported: lt.NAME(..)
 is tn_NAME of tensor_ops.h and x.NAME(..) the same with x first; s.NAME(..) is a layer or an optimizer of tensor_nn.h, and
 the layer called with x its forward. Options are named (lt.conv2d(x, w, None, pad=1)), arguments may be; a list stands for a
-count and a pointer (lt.sum(x, [0])), an array of numpy for a tensor, a dtype of numpy for a tn_dtype. Pointers that are left
-out are NULL, flags false, axes all. What a function gives by several pointers is a tuple (lt.topk(x, 5, -1)). What goes
-wrong is an Error with the library's text. Tensors live as the library says: those of a step until it ends; others until
-free() or close().
+count and a pointer (lt.sum(x, [0, 1])) and an int for a list of one (lt.sum(x, 0)), an array of numpy for a tensor, a dtype
+of numpy for a tn_dtype. Pointers that are left out are NULL, flags false, axes all, parameters all. What a function gives by
+several pointers is a tuple (lt.topk(x, 5, -1)). x == y, x < 1 and their like compare elements. What goes wrong is an Error
+with the library's text. Tensors live as the library says: those of a step until it ends; others until free() or close().
 
 LIBTENSOR names the shared library, else it is looked for beside this file (../../lib of an installed one, ../build of the
 tree), else by the system's loader. Start reading with Library.
@@ -167,9 +167,10 @@ class Library:
                 types.append(c.c_void_p)
             elif declared == "int" and re.match(r"n(dim|axes)?$", this) and "*" in parameters[at + 1][0]:
                 at += 1
-                items = named.pop(parameters[at][1], None) or (args.pop(0) if args else None) or ()
                 element, this = parameters[at][0].rsplit("*", 1)[0].strip(), parameters[at][1]
-                items = [self.value(name, element, this, x)[0] for x in items]
+                items = named.pop(this) if this in named else args.pop(0) if args else None
+                one = isinstance(items, numbers.Integral) and not isinstance(items, bool)  # lt.sum(x, 0)
+                items = [self.value(name, element, this, x)[0] for x in ([items] if one else () if items is None else items)]
                 keep.append((self.ctype(element) * max(1, len(items)))(*items))
                 out += [len(items), keep[-1]]
                 types += [c.c_int, c.c_void_p]
@@ -240,7 +241,7 @@ class Tensor(Handle):
         return next((d for d, i in DTYPES.items() if i == F["dtype_of"](self.p)), None)
 
     def numpy(self):
-        out = np.empty(self.shape, self.dtype or np.float32)
+        out = np.empty(self.shape, np.float32 if self.dtype is None else self.dtype)
         self.session.check(F["read"](self.p, DTYPES[out.dtype], out.ctypes.data, out.nbytes))
         return out
 
@@ -265,6 +266,25 @@ class Tensor(Handle):
     __mul__ = __rmul__ = binary("mul")
     __sub__, __rsub__ = binary("sub"), binary("sub", "rsub", True)
     __truediv__, __rtruediv__, __pow__ = binary("div"), binary("div", "rdiv", True), binary("pow")
+
+    def compared(name, scalar):
+        def f(self, other):
+            if isinstance(other, (Tensor, np.ndarray)):
+                return op(name, self, other)
+            return scalar(self, other) if isinstance(other, (numbers.Real, np.bool_)) else NotImplemented
+        return f
+    __eq__ = compared("eq", lambda x, v: op("eq_scalar", x, v))
+    __ne__ = compared("ne", lambda x, v: op("logical_not", op("eq_scalar", x, v)))
+    __lt__ = compared("lt", lambda x, v: op("lt_scalar", x, v))
+    __gt__ = compared("gt", lambda x, v: op("gt_scalar", x, v))
+    __le__ = compared("le", lambda x, v: op("logical_or", op("lt_scalar", x, v), op("eq_scalar", x, v)))
+    __ge__ = compared("ge", lambda x, v: op("logical_or", op("gt_scalar", x, v), op("eq_scalar", x, v)))
+    __hash__ = object.__hash__  # which tensor it is, whatever its values
+
+    def __bool__(self):
+        if F["numel"](self.p) != 1:
+            raise ValueError("%r is neither true nor false: lt.all and lt.any say so of its elements" % self)
+        return self.item() != 0
 
     def __matmul__(self, other):
         return op("matmul", self, other)
@@ -318,9 +338,10 @@ class Session(Handle):
 
         def make(*args, **given):
             if ("tn_params", "params") in parameters:
-                some = given.pop("params", None) or (args[0] if args else ())
-                handles = (c.c_void_p * max(1, len(some)))(*(x.p for x in some))
-                args = [Params(len(some) or -1, c.cast(handles, c.c_void_p))]
+                some, *args = [given.pop("params")] + list(args) if "params" in given else args or [None]
+                listed = [] if some is None else [x.p for x in some]
+                handles = (c.c_void_p * max(1, len(listed)))(*listed)
+                args = [Params(-1 if some is None else len(listed), c.cast(handles, c.c_void_p)), *args]
             p = lib.call(name, [("tn_session *", "s")] + parameters, [self, *args], given, c.c_void_p)
             self.check()
             return Optimizer(self, p) if kind == "tn_optim" else Layer(self, p, kind, lib.forward(name, kind))

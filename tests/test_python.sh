@@ -31,6 +31,26 @@ many = lt.scaled_dot_product_attention(q, s.tensor(kv), np.flip(kv, 3), causal=T
 assert np.allclose(many.numpy(), lt.scaled_dot_product_attention(
     s.tensor(q), kv.repeat(2, 1), np.flip(kv, 3).repeat(2, 1), causal=True).numpy(), atol=1e-6)
 turned = s.tensor(q).rotary(5).numpy(); assert np.allclose((turned ** 2).sum(), (q ** 2).sum(), rtol=1e-5) and not np.allclose(turned, q)
+# An axis alone is that axis, 0 too; none is all of them.
+for name, of in (("sum", np.sum), ("mean", np.mean), ("max", np.max), ("min", np.min), ("flip", np.flip)):
+    for i in (0, 1, -1, np.int64(0)):
+        assert np.allclose(getattr(lt, name)(U, i).numpy(), of(u, axis=i)) and np.allclose(getattr(U, name)(axes=i).numpy(), of(u, axis=i))
+for none in ((U,), (U, None), (U, ()), (U, [])):
+    assert lt.sum(*none).item() == u.sum()
+assert np.allclose(lt.var(U, 0, True, 0).numpy(), u.var(0, keepdims=True)) and U.reshape(6).shape == (6,)
+# Comparisons are of elements, those with NaN too; which tensor one is, is `is`, and its hash.
+h = np.array([[np.nan, 1, 2], [3, np.inf, 0]], "f4"); H = s.tensor(h)
+for f in (lambda a, b: a == b, lambda a, b: a != b, lambda a, b: a < b, lambda a, b: a <= b, lambda a, b: a > b, lambda a, b: a >= b):
+    for a, A, b, B in ((h, H, u, U), (u, U, h, h), (h, h, u, U), (h, H, 1, 1), (h, H, np.nan, np.nan), (2., 2., h, H), (np.float32(2), np.float32(2), h, H),
+                       (u.astype("i4"), U.cast("i4"), 2.5, 2.5), (u.astype("i4"), U.cast("i4"), 2, 2), (h > 1, H > 1, True, True)):
+        got = f(A, B).numpy()
+        assert got.dtype == bool and (got == f(a, b)).all(), (a, b, got)
+assert not H == None and H != None and not H == "1" and H in [H] and {H: 1}[H] == 1 and len({H, U, H}) == 2
+assert lt.sum(U) == 30 and not lt.sum(U) == 31
+for unclear in (lambda: bool(U == u), lambda: U in [H]):
+    try:
+        unclear(); assert False
+    except ValueError as e: assert "lt.any" in str(e)
 # Layers: a forward by the layer's own name, or by its type.
 n = lt.open(device="cpu")
 fc, bn, gru, tb = n.linear_new("fc", 3, 4), n.batch_norm_new("bn", 4), n.gru_new("g", 4, 5), n.transformer_block_new("tb", 8, 2)
@@ -67,6 +87,17 @@ for i in range(400):
         opt.step()
 assert np.allclose(w.numpy().ravel(), [1, 2, -1, .5], atol=1e-2) and np.allclose(c.numpy(), 3, atol=1e-2)
 assert "adamw" in s.plan()
+kept = c.numpy() # only what is named is trained, and a list of nothing is an error
+for some in (lambda: s.sgd([w], lr=0.5), lambda: s.sgd(params=(w,), lr=0.5)):
+    only, old = some(), w.numpy()
+    with s.step():
+        s.backward(lt.mean(lt.square(A @ w + c - B - 1.0)))
+        only.step()
+    assert (c.numpy() == kept).all() and not (w.numpy() == old).all()
+for empty in (lambda: s.sgd([], lr=0.5), lambda: s.adam(params=(), lr=0.5)):
+    try:
+        empty(); assert False
+    except lt.Error as e: assert "the list is empty" in str(e)
 if sys.argv[1:]:
     s.save(sys.argv[1])
     t = lt.open(device="cpu"); v = t.param("w", np.ones((4, 1), "f4")); t.param("c", np.ones(1, "f4"))
@@ -76,7 +107,8 @@ if sys.argv[1:]:
     except lt.Error as e:
         assert "none" in str(e)
 for bad in (lambda: lt.conv2d(img, k, None, padd=1), lambda: lt.relu(), lambda: lt.relu(x, 1), lambda: lt.relu(x, why=1),
-            lambda: lt.relu(fc), lambda: lt.concat([x, 1], 0), lambda: lt.softmax(x), lambda: s.tensor(np.zeros(2, "c8"))):
+            lambda: lt.relu(fc), lambda: lt.concat([x, 1], 0), lambda: lt.softmax(x), lambda: lt.sum(x, True), lambda: lt.concat(1, 0),
+            lambda: x < None, lambda: x < "1", lambda: s.sgd(w), lambda: s.sgd([w], 0.5), lambda: s.sgd([w], params=[w]), lambda: s.tensor(np.zeros(2, "c8"))):
     try:
         bad(); assert False
     except TypeError: pass
