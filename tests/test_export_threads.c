@@ -268,6 +268,24 @@ TEST(threads_have_the_stack_that_kernels_take)
             0);
 }
 
+/* Work too small to be shared: nothing is written that is not called. */
+TEST(a_small_network_compiles_without_a_warning)
+{
+    static float v[6];
+    tn_session *s = tn_open(.device = TN_CPU, .threads = 1, .log = quiet);
+    tn_export_begin(s, in_base("model.c"), .threads = true);
+    tn_step_begin(s);
+    tn_tensor *x = tn_from(s, v, TN_F32, TN_SHAPE(2, 3));
+    tn_export_input(x, "x");
+    tn_export_output(tn_sum(tn_exp(x), TN_AXES(1), false), "y");
+    tn_step_end(s);
+    if (tn_export_end(s)) fail_msg("%s", tn_error_text(s));
+    tn_close(s);
+    assert_int_equal(run("! grep 'run(m, ' model.c && cc -std=c99 -O1 -Wall -Wextra -Wpedantic -Werror -c "
+                         "model.c && cc -std=c99 -O1 -Wall -Wextra -Werror -c model_threads.c"),
+                     0);
+}
+
 TEST(threads_race_for_nothing)
 {
     char line[600];

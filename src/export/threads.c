@@ -66,7 +66,7 @@ void ex_put_kernel_call(const tn_export *x, const tn_step *st, const ex_function
 
 void ex_put_run(const tn_export *x, tn_growing *t)
 {
-    if (x->options.threads)
+    if (x->options.threads && x->step.p && strstr(x->step.p, "run(m, &"))
         ex_put(x, t,
                "/* Items [0, items), by threads where there are some. */\n"
                "static int run(@ *m, @_part *part_of, const void *what, float *room, int64_t items)\n{\n"

@@ -99,11 +99,12 @@ struct tn_session {
     int n_ran, cap_ran;
     char not_recorded[256]; /* why a step of late was not run as one launch */
     size_t live_high;       /* device bytes at the end of the last steps: growth alarm */
-    int growing;
-    uint64_t growth_plans; /* plans made when it was last looked at */
-    int went_back_outside; /* tn_backward outside of steps, since the last one */
-    bool went_back;        /* tn_backward was called in this step, and no gradient asked for */
-    bool told_to_free;     /* that parameters are not freed by hand */
+    int growing;            /* steps running that have ended with more than any before */
+    size_t growth_least;    /* by how much at least */
+    uint64_t growth_plans;  /* plans made when it was last looked at */
+    int went_back_outside;  /* tn_backward outside of steps, since the last one */
+    bool went_back;         /* tn_backward was called in this step, and no gradient asked for */
+    bool told_to_free;      /* that parameters are not freed by hand */
     struct tn_outside {
         uint64_t calls, next; /* of operators outside of steps since the last one began; when to look again */
         uint32_t freed;       /* results of theirs, since it was last seen whether any is held */

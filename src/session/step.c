@@ -3,20 +3,27 @@
 #include "../check/check.h"
 #include "../runtime/ranks.h"
 
-/* Device memory that is higher at the end of each of three steps running is a leak in the making; not where
- * a step was planned anew, as its shapes are others and memory as well. */
+enum { GROWTH_TOLD = 64 << 10 }; /* bytes; less is what an optimizer has of a parameter that it meets late */
+
+/* Device memory that is higher at the end of each of three steps running, and of as many more as it takes for
+ * the least of them to come to something, is a leak in the making; not where a step was planned anew, as its
+ * shapes are others and memory as well. */
 static void watch_growth(tn_session *s)
 {
-    size_t now = s->device->stats.bytes_now;
-    bool planned = s->stats.plans != s->growth_plans;
+    const size_t now = s->device->stats.bytes_now;
+    const bool planned = s->stats.plans != s->growth_plans;
+    const size_t more = now > s->live_high && s->live_high && !planned ? now - s->live_high : 0;
     s->growth_plans = s->stats.plans;
-    s->growing = now > s->live_high && s->live_high && !planned ? s->growing + 1 : 0;
+    if (!s->growing || more < s->growth_least) s->growth_least = more;
+    s->growing = more ? s->growing + 1 : 0;
     if (now > s->live_high) s->live_high = now; /* never less: lengths that come and go are no leak */
-    if (s->growing == 3)
-        tn_say(&s->options, TN_LOG_WARN,
-               "device memory has grown in three steps running, now %zu bytes: tensors "
-               "made outside of steps, and by tn_keep wherever that is, live until tn_free",
-               now);
+    if (s->growing < 3 || s->growth_least < GROWTH_TOLD / (size_t)s->growing) return;
+    s->growth_least = 0; /* once, as long as it goes on */
+    tn_say(
+        &s->options, TN_LOG_WARN,
+        "device memory has grown in %d steps running, now %zu bytes: tensors made outside of steps, and by "
+        "tn_keep wherever that is, live until tn_free",
+        s->growing, now);
 }
 
 /* A tn_op_begin without its end: whatever is called from there on would count as part of it. */
