@@ -404,7 +404,10 @@ TN_OP(keep, tn_tensor *x);
  * freed, which a warning says once, and in checked mode (TENSOR_CHECK=1) the error TN_E_STATE. */
 TN_FUNCTION(void, free, tn_tensor *x);
 /* target (persistent) takes source's value, same shape; operators recorded before still see the old one. For a view
- * of it that is still held, what waits is run first, where something does, and the view's value is copied. */
+ * of it that is still held and that no operator has read, and for a backward that may read the old value - so where a
+ * parameter is assigned to twice in a step -, that is copied, for which in fused mode what waits is run first, where
+ * something does. As after any run, values that it did not keep and that depend on what has been assigned to cannot be
+ * read then (TN_E_NOT_KEPT), nor can views that an operator has read, source among them: tn_keep them before. */
 TN_FUNCTION(int, assign, tn_tensor *target, tn_tensor *source);
 /* target's lines index[0], index[1], .. along an axis become source's, and no others are touched: target (persistent,
  * dense) [.., lines, ..], index [k], source [.., k, ..]. Of a line that is named twice the last one stays. */

@@ -43,7 +43,7 @@ typedef struct tn_images_options {
     int height, width;      /* of an item; one left out: as the other, both: as the first image */
     int channels;           /* 1, 3 or 4; 0 means 3 */
     int resize;             /* see above; 0: no border is cut off but where shapes differ */
-    bool stretch;
+    bool stretch;           /* see above; without .resize */
     double mean[4], std[4]; /* of each channel; std[0] 0 means 0 and 1, values from 0 to 1 */
     tn_dataset *like;       /* takes all these and the classes of another data set: a test set has to fit its training set */
     bool skip_damaged;

@@ -55,10 +55,10 @@
  * with pointers of the GPU. model_init, _step, _forward and _rate wait for nothing, so that a step can be captured in a
  * graph. Products are a kernel of ours, which is slower than a library; elements of f16 and bf16 are uint16_t.
  *
- * What a session can run in fused mode can be exported, but for: in C elements of f16 and bf16, and products, convolutions
- * and functions (exp, sin, ..) of f64; SGD with momentum, Adagrad and averages of weights (tn_ema), optimizers with
- * .accumulate, and those whose parameters have had different numbers of updates; and steps of which a value is read
- * before their end. Each is an error that says so. */
+ * What a session can run in fused mode can be exported, but for: in C elements of f16 and bf16, products and convolutions
+ * of anything but f32, and functions (exp, sin, ..) of f64; SGD with momentum, Adagrad and averages of weights (tn_ema),
+ * optimizers with .accumulate, and those whose parameters have had different numbers of updates; more than 32 inputs and
+ * outputs together; and steps of which a value is read before their end. Each is an error that says so. */
 #ifndef TENSOR_EXPORT_H
 #define TENSOR_EXPORT_H
 

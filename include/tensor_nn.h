@@ -376,14 +376,15 @@ TN_API double tn_optim_lr(const tn_optim *opt);
 /* Loss scaling, as torch.amp.GradScaler's, of sessions that compute in f16 (TN_PRECISION_F16), from the first optimizer on.
  * tn_backward multiplies its loss by the scale, 65536 at first, so that tn_gradient shows gradients times it; tn_optim_step,
  * tn_clip_grad_norm and tn_embedding_step divide by it. Where a gradient of an update is infinite or NaN, that update changes
- * nothing: neither weights and moments nor the counts of updates, and the running statistics of tn_norm_forward go back to
- * what they were before the step. A step of which that is true halves the scale; after `interval` others in a row it is
- * doubled. All of it is in the step's own run: what was found is looked at when the next step calls tn_backward, or here.
- * With .accumulate a mean that is not finite is dropped, and another k steps begin. A checkpoint has these numbers. */
+ * nothing: neither weights and moments nor the counts of updates, averages (tn_ema) do not move in that step, and the running
+ * statistics of tn_norm_forward go back to what they were before it. Such a step halves the scale; after `interval` others with
+ * an update in a row it is doubled. All of it is in the step's own run: what was found is looked at when the next step calls
+ * tn_backward, or here. With .accumulate a mean that is not finite is dropped, and another k steps begin. A checkpoint has
+ * these numbers. */
 typedef struct tn_scaling {
     double scale;    /* 1 where nothing is computed in f16 */
-    int64_t good;    /* steps since it was changed */
-    int64_t skipped; /* steps that have changed nothing, in all */
+    int64_t good;    /* steps with an update since it was changed */
+    int64_t skipped; /* those that have changed nothing, in all */
 } tn_scaling;
 TN_API tn_scaling tn_loss_scaling(tn_session *s);
 /* Goes on from this scale, an f32 above 0; interval 0 means 2000. */

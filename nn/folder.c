@@ -250,6 +250,10 @@ static int settle(folder *f, const tn_images_options *given, nn_why *why)
         return tn_nn_why(why, TN_E_ARG,
                          "channels %d must be 1, 3 or 4, height %d, width %d and resize %d from 0 to %d",
                          o->channels, o->height, o->width, o->resize, MOST_SIDE);
+    if (o->resize && o->stretch)
+        return tn_nn_why(why, TN_E_ARG,
+                         "resize %d and stretch: of an image that is stretched nothing is cut off",
+                         o->resize);
     if (!o->height && !o->width) {
         nn_picture first = {.pixels = NULL};
         const int status = read_image(f, 0, &first, why);

@@ -297,9 +297,15 @@ TEST_ON(folders_refused, session())
     assert_int_equal(symlink(".", at("loop/a/again")), 0);
     null_with(s, TN_E_IO, "a link lead back", tn_dataset_images(s, at("loop/")));
     write_png("good/a/1.png", &q);
-    const tn_images_options bad[] = {
-        {.height = -1}, {.width = 1 << 20},         {.channels = 2},    {.channels = 5},
-        {.resize = -4}, {.height = 9, .resize = 8}, {.std = {1, 1, 0}}, {.std = {1, 1, 1}, .mean = {0, NAN}}};
+    const tn_images_options bad[] = {{.height = -1},
+                                     {.resize = 40, .stretch = true},
+                                     {.width = 1 << 20},
+                                     {.channels = 2},
+                                     {.channels = 5},
+                                     {.resize = -4},
+                                     {.height = 9, .resize = 8},
+                                     {.std = {1, 1, 0}},
+                                     {.std = {1, 1, 1}, .mean = {0, NAN}}};
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         tn_images_options o = bad[i];
         o.size = sizeof(o);
