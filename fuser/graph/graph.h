@@ -101,6 +101,11 @@ typedef struct fu_written {
     int *begin, *by;
 } fu_written;
 
+/* The position of a walk over the groups that a group needs (order.c): at a member, and at an entry of its node's `after`. */
+typedef struct fu_walk {
+    int group, member, k;
+} fu_walk;
+
 typedef struct fu_ctx {
     const tn_segment *seg;
     const tn_target *target;
@@ -121,7 +126,8 @@ typedef struct fu_ctx {
     int cap_guard;
     fu_group *group;
     int n_group, mark, n_copy;
-    int n_rank, *ranked, *waiting; /* group at each rank, -1: none; scratch (order.c) */
+    int n_rank, cap_rank, *ranked, *waiting; /* group at each rank, -1: none; scratch (order.c) */
+    fu_walk *stack;                          /* scratch of it */
     int cap_cut, cap_step, cap_scratch;
     struct fu_scratch {
         int64_t elems;

@@ -33,6 +33,9 @@ void fu_merge_ranks(fu_ctx *c, int a, int b); /* b is about to become part of a;
 /* Sets `first` of the lookups. 0 or TN_E_NOMEM. */
 int fu_find_first(fu_ctx *c);
 void fu_unrank(fu_ctx *c); /* groups have changed in other ways than by becoming one */
+/* Gives each group a rank above those of what it needs, unless they have such. False: no memory, or groups need each other. */
+bool fu_rank(fu_ctx *c);
+bool fu_rank_holds(const fu_ctx *c, int g); /* g, which needs more than before, has such a rank still */
 
 /* ---- early.c ---- */
 /* Where the node is a sum of something small that gradients wait for, makes its group g compute all that the

@@ -17,14 +17,8 @@
 
 void fu_unrank(fu_ctx *c) { c->n_rank = 0; }
 
-/* The position of a walk over the groups that a group needs: at a member, and at an entry of its node's
- * `after`. */
-typedef struct walk {
-    int group, member, k;
-} walk;
-
 /* The next group that w's needs; -1: there is none. */
-static int next_needed(const fu_ctx *c, walk *w)
+static int next_needed(const fu_ctx *c, fu_walk *w)
 {
     const fu_group *a = &c->group[w->group];
     for (; w->member < a->n; w->member++, w->k = 0)
@@ -36,10 +30,11 @@ static int next_needed(const fu_ctx *c, walk *w)
 }
 
 /* Gives g a rank above all it needs, these first. False: it is needed by what it needs. */
-static bool rank_group(fu_ctx *c, int g, walk *stack)
+static bool rank_group(fu_ctx *c, int g)
 {
+    fu_walk *const stack = c->stack;
     int n = 0;
-    stack[n++] = (walk){.group = g};
+    stack[n++] = (fu_walk){.group = g};
     c->group[g].mark = c->mark;
     while (n) {
         const int d = next_needed(c, &stack[n - 1]), done = stack[n - 1].group;
@@ -50,28 +45,38 @@ static bool rank_group(fu_ctx *c, int g, walk *stack)
         } else if (c->group[d].rank < 0) {
             if (c->group[d].mark == c->mark) return false;
             c->group[d].mark = c->mark;
-            stack[n++] = (walk){.group = d};
+            stack[n++] = (fu_walk){.group = d};
         }
     }
     return true;
 }
 
-/* Gives each group a rank above what it needs (ctx->ranked). False: no memory, or groups need each other. */
-static bool rank_all(fu_ctx *c)
+bool fu_rank(fu_ctx *c)
 {
     if (c->n_rank) return true;
-    walk *stack = tn_arena_alloc(&c->arena, (size_t)(c->n_group + 1) * sizeof *stack);
-    c->ranked = tn_arena_alloc(&c->arena, 2 * (size_t)(c->n_group + 1) * sizeof *c->ranked);
-    if (!stack || !c->ranked) return false;
+    if (c->n_group >= c->cap_rank) {
+        c->cap_rank = c->n_group + c->n_group / 2 + 1;
+        c->ranked = tn_arena_alloc(&c->arena, 2 * (size_t)c->cap_rank * sizeof *c->ranked);
+        c->stack = tn_arena_alloc(&c->arena, (size_t)c->cap_rank * sizeof *c->stack);
+    }
+    if (!c->stack || !c->ranked) return false;
     c->mark++;
     for (int g = 0; g < c->n_group; g++) c->group[g].rank = -1;
     for (int g = 0; g < c->n_group; g++)
-        if (!c->group[g].dead && c->group[g].rank < 0 && !rank_group(c, g, stack)) {
+        if (!c->group[g].dead && c->group[g].rank < 0 && !rank_group(c, g)) {
             c->n_rank = 0;
             return false;
         }
     c->waiting = c->ranked + c->n_group + 1;
     return true;
+}
+
+bool fu_rank_holds(const fu_ctx *c, int g)
+{
+    fu_walk w = {.group = g};
+    int d = c->n_rank ? next_needed(c, &w) : g;
+    while (d >= 0 && c->group[d].rank < c->group[g].rank) d = next_needed(c, &w);
+    return d < 0;
 }
 
 /* Marks what `from` needs above rank `low`: *marked groups. Whether it needs the group there, through another
@@ -84,7 +89,7 @@ static bool needs(fu_ctx *c, int from, int low, int *marked)
     c->group[from].mark = c->mark;
     c->waiting[n++] = from;
     while (n) {
-        walk w = {.group = c->waiting[--n]};
+        fu_walk w = {.group = c->waiting[--n]};
         for (int d; (d = next_needed(c, &w)) >= 0;) {
             const int rank = c->group[d].rank;
             if (rank < low || c->group[d].mark == c->mark) continue;
@@ -100,7 +105,7 @@ static bool needs(fu_ctx *c, int from, int low, int *marked)
 
 bool fu_between(fu_ctx *c, int a, int b)
 {
-    if (!rank_all(c)) return true; /* no memory: smaller groups are always right */
+    if (!fu_rank(c)) return true; /* no memory: smaller groups are always right */
     int marked;
     const int low = c->group[a].rank, high = c->group[b].rank;
     return low < high ? needs(c, b, low, &marked) : needs(c, a, high, &marked);
@@ -163,7 +168,7 @@ int fu_find_first(fu_ctx *c)
     bool *assigned = tn_arena_alloc(&c->arena, (size_t)c->n_group + 1); /* by it, or before it */
     bool *found = tn_arena_alloc(&c->arena, (size_t)c->n_lookup + 1);
     if (!assigned || !found) return TN_E_NOMEM;
-    const bool ranked = rank_all(c);
+    const bool ranked = fu_rank(c);
     for (int l = 0; l < c->n_lookup; l++) c->lookup[l].first = ranked;
     for (int r = 0; ranked && r < c->n_rank; r++) {
         const int g = c->ranked[r];

@@ -24,10 +24,11 @@ typedef struct again {
     double cost;                 /* instructions for an element */
     const tn_tensor *read[8];    /* large values they read */
     int n_read;
-    int64_t size; /* of the value that is to be saved */
-    bool tiles;   /* by convolutions, as they load it */
-    bool old;     /* they read memory that is overwritten later (order_readers) */
-    bool near;    /* what their own group stores for others as well is read, not computed */
+    int64_t size;                   /* of the value that is to be saved */
+    bool tiles;                     /* by convolutions, as they load it */
+    bool old;                       /* they read memory that is overwritten later (order_readers) */
+    int n_later, cap_later, *later; /* nodes that wait for it by order_readers */
+    bool near;                      /* what their own group stores for others as well is read, not computed */
 } again;
 
 static bool reads(again *r, const tn_tensor *base)
@@ -249,31 +250,8 @@ static double spared(const fu_ctx *c, const fu_node *n, const again *r, int coun
     return all;
 }
 
-/* Returns true where the groups can run one after the other. */
-static bool can_be_ordered(const fu_ctx *c, bool *done)
-{
-    int left = 0, before = -1;
-    for (int g = 0; g < c->n_group; g++) left += !(done[g] = c->group[g].dead);
-    while (left && left != before) {
-        before = left;
-        for (int g = 0; g < c->n_group; g++) {
-            const fu_group *a = &c->group[g];
-            bool ready = !done[g];
-            for (int i = 0; i < a->n && ready; i++)
-                for (int k = 0; k < c->node[a->member[i]].n_after && ready; k++) {
-                    int d = fu_awaited(c, g, a->member[i], k);
-                    ready = d == g || done[d];
-                }
-            if (!ready) continue;
-            done[g] = true;
-            left--;
-        }
-    }
-    return !left;
-}
-
-/* Groups that compute r's nodes read what these do, and before it is overwritten. */
-static bool order_readers(fu_ctx *c, const again *r, int count, const int *to)
+/* Groups that compute r's nodes read what these do, and before it is overwritten. Lists the writers in r->later. */
+static bool order_readers(fu_ctx *c, again *r, int count, const int *to)
 {
     for (int at = 0; at < r->n; at++)
         for (int k = 0; k < c->node[r->node[at]].t->n_in; k++) {
@@ -286,11 +264,25 @@ static bool order_readers(fu_ctx *c, const again *r, int count, const int *to)
                         const fu_group *g = &c->group[to[i]];
                         int own = 0;
                         while (own < g->n && fu_group_of(c, g->member[own]) != to[i]) own++;
-                        if (own == g->n || fu_group_of(c, w) == to[i] || !fu_note_after(c, w, g->member[own]))
+                        int *later = fu_grow(&c->arena, r->later, r->n_later, &r->cap_later, sizeof *later);
+                        if (later) r->later = later;
+                        if (!later || own == g->n || fu_group_of(c, w) == to[i] ||
+                            !fu_note_after(c, w, g->member[own]))
                             return false;
+                        r->later[r->n_later++] = w;
                     }
         }
     return true;
+}
+
+/* Returns true where the groups can run one after the other, now that `to` need more and r's writers wait for them. */
+static bool can_be_ordered(fu_ctx *c, const again *r, int count, const int *to)
+{
+    bool hold = true;
+    for (int i = 0; i < count; i++) hold = hold && fu_rank_holds(c, to[i]);
+    for (int i = 0; i < r->n_later; i++) hold = hold && fu_rank_holds(c, fu_group_of(c, r->later[i]));
+    if (!hold) fu_unrank(c);
+    return fu_rank(c);
 }
 
 /* Returns true where those that read the node read something much larger with it: they would make it once for
@@ -333,11 +325,6 @@ static bool compute_again(fu_ctx *c, int node, bool tiles, bool near)
     }
     if (tiles && (!r.n_read || (!convs && !makes_image(c, &c->group[fu_group_of(c, node)])))) return false;
     if (!worth(c, n, &r, count, reads, tiles ? spared(c, n, &r, count, to) : 0)) return false;
-    const bool order = tiles || r.old;
-    int *after = order ? tn_arena_alloc(&c->arena, (size_t)c->n_node * sizeof *after) : NULL;
-    bool *done = order ? tn_arena_alloc(&c->arena, (size_t)c->n_group + 1) : NULL;
-    if (order && (!after || !done)) return false;
-    for (int i = 0; i < c->n_node && order; i++) after[i] = c->node[i].n_after;
     struct {
         int n, *member;
     } before[MANY];
@@ -348,12 +335,11 @@ static bool compute_again(fu_ctx *c, int node, bool tiles, bool near)
     }
     for (int i = 0; i < r.n; i++) copies[i] = c->node[r.node[i]].n_copy;
     bool ok = true;
-    fu_unrank(c);
     for (int i = 0; i < count && ok; i++) ok = add_again(c, to[i], &r);
     ok = ok || !tiles; /* where not all could, those that could not read it */
-    if (order) ok = ok && order_readers(c, &r, count, to) && can_be_ordered(c, done);
-    if (ok && sources_can(c, &r)) return true;
-    for (int i = 0; i < c->n_node && order; i++) c->node[i].n_after = after[i];
+    if (tiles || r.old) ok = ok && order_readers(c, &r, count, to);
+    if (ok && can_be_ordered(c, &r, count, to) && sources_can(c, &r)) return true;
+    for (int i = 0; i < r.n_later; i++) c->node[r.later[i]].n_after--;
     for (int i = 0; i < count; i++) {
         c->group[to[i]].n = before[i].n;
         c->group[to[i]].member = before[i].member;
