@@ -78,6 +78,21 @@ static void update(tn_session *s, int n)
     tn_optim_step(o);
 }
 
+/* Values that are large enough to be made again, of weights that are updated behind them. */
+static void large(tn_session *s, int n)
+{
+    enum { ROWS = 256, WIDTH = 256 };
+    tn_tensor *x = tn_randn(s, TN_F32, TN_SHAPE(ROWS, WIDTH)), *w = tn_find(s, "wide");
+    if (!w) w = tn_param(s, "wide", tn_ones(s, TN_F32, TN_SHAPE(WIDTH)));
+    tn_optim *o = tn_sgd(s, TN_PARAMS(w), .lr = 1e-3);
+    for (int i = 0; i < n / 4; i++) {
+        x = tn_gelu(tn_layer_norm(x, w, w));
+        if (i % 3 == 1) x = tn_softmax(tn_add(x, tn_transpose(x, 0, 1)), -1);
+    }
+    tn_backward(tn_mean(x, TN_ALL, false));
+    tn_optim_step(o);
+}
+
 static void kept(tn_session *s, int n)
 {
     tn_tensor **k = malloc((size_t)n * sizeof(tn_tensor *)), *w = named(s, 0);
@@ -113,11 +128,17 @@ static const struct shape {
     const char *name;
     void (*run)(tn_session *s, int n);
     bool outside; /* of steps */
-} shapes[] = {{"layers", layers, false},           {"norms", norms, false},
-              {"update", update, false},           {"kept", kept, false},
-              {"lookups", lookups, false},         {"refused", refused, false},
-              {"assignments", assignments, false}, {"assignments_outside", assignments, true},
-              {"backwards", backwards, false},     {"backwards_outside", backwards, true}};
+} shapes[] = {{"layers", layers, false},
+              {"norms", norms, false},
+              {"update", update, false},
+              {"kept", kept, false},
+              {"lookups", lookups, false},
+              {"refused", refused, false},
+              {"assignments", assignments, false},
+              {"assignments_outside", assignments, true},
+              {"backwards", backwards, false},
+              {"backwards_outside", backwards, true},
+              {"large", large, false}};
 
 /* Blocks in millions, or seconds where none are counted. */
 static double work(void)
