@@ -1,4 +1,5 @@
 /* idx_files.h - IDX files of 7 images of 3 x 5 with labels, in the test run's folder.
+ * And check sums for PNGs that a test makes or changes: seal_png.
  *
  * Read first: good_files. */
 #pragma once
@@ -37,4 +38,19 @@ static inline void good_files(void)
     uint8_t file[256];
     put("train-images-idx3-ubyte", file, idx_images(file));
     put("train-labels-idx1-ubyte", file, idx_labels(file));
+}
+
+/* The PNG with the check sums that its chunks should have, up to one that is cut off. */
+static inline void seal_png(uint8_t *p, size_t n)
+{
+    for (size_t at = 8, bytes; at + 12 <= n; at += bytes + 12) {
+        uint32_t crc = ~0u;
+        bytes = (size_t)p[at] << 24 | (size_t)p[at + 1] << 16 | (size_t)p[at + 2] << 8 | p[at + 3];
+        if (bytes > n - at - 12) return;
+        for (size_t i = 0; i < bytes + 4; i++) {
+            crc ^= p[at + 4 + i];
+            for (int bit = 0; bit < 8; bit++) crc = crc & 1 ? crc >> 1 ^ 0xedb88320u : crc >> 1;
+        }
+        for (size_t i = 0; i < 4; i++) p[at + 8 + bytes + i] = (uint8_t)(~crc >> (24 - 8 * i));
+    }
 }

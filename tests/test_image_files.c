@@ -114,7 +114,7 @@ TEST(gz_reads_and_refuses)
 #endif
 
 /* Changes 1-3 bytes, or cuts the file; whatever comes out, the reader answers with a status and leaks
- * nothing. */
+ * nothing. Check sums of most sheets are then made to fit, without which nothing else is looked at. */
 static void fuzz(const char *name, const uint8_t *good, size_t n, int rounds, bool sheet)
 {
     rng r = {42};
@@ -124,6 +124,7 @@ static void fuzz(const char *name, const uint8_t *good, size_t n, int rounds, bo
         memcpy(f, good, n);
         size_t size = rng_next(&r) % 4 ? n : rng_next(&r) % n;
         for (uint64_t k = rng_next(&r) % 3 + 1; k; k--) f[rng_next(&r) % n] = (uint8_t)rng_next(&r);
+        if (sheet && round % 4) seal_png(f, size);
         put(name, f, size);
         nn_images images = {0};
         nn_why why = {0};
@@ -202,6 +203,7 @@ TEST(sheet_reads_and_refuses)
         assert_memory_equal(png + 37, "IDAT", 4);
         memcpy(png + claim[i].at, claim[i].with, sizeof(claim[i].with));
         if (i) memcpy(png + 24, (const uint8_t[]){16, 6}, 2);
+        seal_png(png, n);
         put("x.png", png, n);
         memset(&why, 0, sizeof(why));
         assert_int_equal(tn_nn_sheet(in_base("x.png"), 4, 28, 28, &images, &why), TN_E_FORMAT);
@@ -231,6 +233,7 @@ static size_t endless_png(uint8_t *out)
         p[bit / 8] |= (uint8_t)((once >> (12 - k) & 1) << bit % 8);
     p += PACKED;
     memcpy(p + 4, "\0\0\0\0IEND\0\0\0\0", 12);
+    seal_png(out, (size_t)(p + 16 - out));
     return (size_t)(p + 16 - out);
 }
 
@@ -239,7 +242,7 @@ static void be32(uint8_t *p, uint32_t v)
     for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> (24 - 8 * i));
 }
 
-/* A 56 x 56 grey PNG with stored blocks; check sums of chunks are left 0, which stb_image does not read. */
+/* A 56 x 56 grey PNG with stored blocks. */
 static size_t small_png(uint8_t *out)
 {
     enum { SIDE = 56, RAW = SIDE * (SIDE + 1) };
@@ -277,7 +280,64 @@ static size_t small_png(uint8_t *out)
     be32(p + 4, 0);
     p += 8;
     memcpy(p, "\0\0\0\0IEND\0\0\0\0", 12);
+    seal_png(out, (size_t)(p + 12 - out));
     return (size_t)(p + 12 - out);
+}
+
+/* A bit anywhere between the signature and the end mark is noticed. */
+TEST(a_bit_that_flipped)
+{
+    uint8_t png[4096];
+    const size_t n = small_png(png);
+    for (size_t bit = 8 * 8; bit < (n - 12) * 8; bit += bit % 8 ? 5 : 3) {
+        nn_images images = {0};
+        nn_why why = {0};
+        png[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        put("x.png", png, n);
+        if (tn_nn_sheet(in_base("x.png"), 4, 28, 28, &images, &why) != TN_E_FORMAT || images.pixels)
+            fail_msg("bit %zu of byte %zu: %s", bit % 8, bit / 8, why.text);
+        if (bit / 8 >= 41)
+            assert_non_null(strstr(why.text, "x.png: corrupt: the check sum of its chunk IDAT at byte 33"));
+        png[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+}
+
+/* Pixels of colours that a palette lacks are black, whatever was in memory; what follows it, transparency and data,
+ * is read as before. */
+TEST(colours_that_a_palette_lacks)
+{
+    enum { SIDE = 16, RAW = SIDE * (SIDE + 1) };
+    uint8_t png[2048];
+    for (int colours = 1; colours <= 256; colours = colours < 4 ? colours + 1 : colours * 4) {
+        uint8_t *p = png;
+        memcpy(p, "\x89PNG\r\n\x1a\n\0\0\0\15IHDR\0\0\0\20\0\0\0\20\10\3\0\0\0\0\0\0\0", 33);
+        be32(p += 33, 3 * (uint32_t)colours);
+        memcpy(p += 4, "PLTE", 4);
+        p += 4;
+        for (int i = 0; i < 3 * colours; i++) *p++ = (uint8_t)(255 - i);
+        memcpy(p, "\0\0\0\0\0\0\0\1tRNS\7\0\0\0\0", 17); /* colour 0 is of alpha 7 */
+        be32(p += 17, 2 + 5 + RAW + 4);
+        memcpy(p + 4, "IDAT\x78\1\1", 7);
+        p += 11;
+        const uint8_t stored[4] = {RAW & 255, RAW >> 8, (uint8_t) ~(RAW & 255), (uint8_t) ~(RAW >> 8)};
+        memcpy(p, stored, 4);
+        p += 4;
+        for (int y = 0; y < SIDE; y++)
+            for (int x = -1; x < SIDE; x++) *p++ = x < 0 ? 0 : (uint8_t)(y * SIDE + x);
+        memcpy(p, "\0\0\0\0\0\0\0\0\0\0\0\0IEND\0\0\0\0", 20);
+        seal_png(png, (size_t)(p + 20 - png));
+        nn_picture image = {.pixels = NULL};
+        nn_why why = {0};
+        if (tn_nn_decode("x.png", png, (size_t)(p + 20 - png), 4, &image, &why)) fail_msg("%s", why.text);
+        for (int i = 0; i < 4 * 256; i++) {
+            const int c = i / 4, want = i % 4 == 3 ? (c ? c < colours ? 255 : -1 : 7)
+                                                   : (c < colours ? (uint8_t)(255 - 3 * c - i % 4) : 0);
+            if (want >= 0 && image.pixels[i] != want)
+                fail_msg("%d colours, channel %d of %d: %d, not %d", colours, i % 4, c, image.pixels[i],
+                         want);
+        }
+        tn_free_mem(image.pixels);
+    }
 }
 #endif
 
