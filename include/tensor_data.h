@@ -38,7 +38,10 @@ TN_NEW(tn_dataset, dataset_idx_with, tn_session *s, const char *dir, tn_part par
  * Files are read and decoded by a loader's .workers ahead of the step. Where all items fit into .cache_bytes they are
  * kept, as bytes, from the first pass on; what a loader's .augment does comes after that. A file that cannot be read or
  * decoded ends the pass with TN_E_IO or TN_E_FORMAT, which names it; with .skip_damaged it is handed over as zeros with the
- * label -100, which tn_cross_entropy and tn_evaluate leave out, a warning names it, and tn_dataset_damaged counts it. */
+ * label -100, which tn_cross_entropy and tn_evaluate leave out, a warning for its batch says how many it has and names one,
+ * and tn_dataset_damaged counts it. A PNG is damaged where a check sum of its chunks is wrong, too; a JPEG has none. JPEGs
+ * are decoded by stb_image, up to 3 levels off libjpeg's, but in the last column but one (of an odd width, the last) of
+ * 4:2:2, whose colours it weighs the wrong way round, by more at an edge. */
 typedef struct tn_images_options {
     int height, width;      /* of an item; one left out: as the other, both: as the first image */
     int channels;           /* 1, 3 or 4; 0 means 3 */
@@ -158,7 +161,8 @@ typedef struct tn_augment {
                        RandomResizedCrop. Of photographs, which are then decoded in each pass; without pad */
     double brightness, contrast, saturation; /* ColorJitter's, in this order: times factors from 1 - b to 1 + b */
     double mixup;   /* alpha, up to 4: x becomes r x + (1 - r) other, r ~ Beta(alpha, alpha), of another item of the batch,
-                       and y [n, classes] f32 shares of classes, as tn_cross_entropy takes them */
+                       and y [n, classes] f32 shares of classes, as tn_cross_entropy takes them. Of two of which one has
+                       the label -100 the other alone is taken, in both places; where both have it, x and y are zeros */
 } tn_augment;
 
 typedef struct tn_loader_options {

@@ -75,24 +75,41 @@ static int64_t item_at(const nn_feed *f, const slot *t, int64_t i)
     return place;
 }
 
-/* Each item becomes, in a share of its own, the one that stands as far from the batch's other end. Labels
- * become shares of the classes. */
+/* What item i becomes: in a share of its own itself, and the rest item j; one that has no label is left out. */
+static void share(const nn_feed *f, const slot *t, int64_t i, int64_t j, float of[2])
+{
+    const int32_t *y = t->values[1];
+    const bool has[2] = {y[i] != NN_NO_LABEL, y[j] != NN_NO_LABEL};
+    const float r = (float)tn_nn_share(&f->draw, item_at(f, t, i));
+    of[0] = has[0] && has[1] ? r : has[0];
+    of[1] = has[0] && has[1] ? 1 - r : has[1];
+}
+
+/* Items are mixed with those that stand as far from the batch's other end. Labels become shares of the classes. */
 static void mix(const nn_feed *f, slot *t)
 {
     const int64_t item = f->d->array[0].item, classes = f->d->classes;
-    float *x = t->values[0];
+    const int32_t *y = t->values[1];
+    float *x = t->values[0], of_i[2], of_j[2];
     memset(t->soft, 0, (size_t)(t->n * classes) * sizeof(float));
+    for (int64_t i = 0; i < t->n; i++)
+        if (y[i] != NN_NO_LABEL && (y[i] < 0 || y[i] >= classes)) {
+            tn_nn_why(&t->why, TN_E_INDEX, "labels[%lld] is %d, must be from 0 to %lld", (long long)i, y[i],
+                      (long long)classes - 1);
+            return;
+        }
     for (int64_t i = 0; i < t->n; i++) {
-        const int64_t j = t->n - 1 - i, y[2] = {((int32_t *)t->values[1])[i], ((int32_t *)t->values[1])[j]};
-        const float of_i = (float)tn_nn_share(&f->draw, item_at(f, t, i)),
-                    of_j = (float)tn_nn_share(&f->draw, item_at(f, t, j));
-        for (int k = 0; k < 2; k++)
-            if (y[k] >= 0 && y[k] < classes) t->soft[i * classes + y[k]] += k ? 1 - of_i : of_i;
+        const int64_t j = t->n - 1 - i;
+        share(f, t, i, j, of_i);
+        share(f, t, j, i, of_j);
+        if (y[i] != NN_NO_LABEL) t->soft[i * classes + y[i]] += of_i[0];
+        if (y[j] != NN_NO_LABEL) t->soft[i * classes + y[j]] += of_i[1];
+        if (i == j && y[i] == NN_NO_LABEL) memset(x + i * item, 0, (size_t)item * sizeof(*x));
         for (int64_t k = 0; k < item && i < j; k++) {
             float *a = x + i * item + k, *b = x + j * item + k;
             const float one = *a, other = *b;
-            *a = of_i * one + (1 - of_i) * other;
-            *b = of_j * other + (1 - of_j) * one;
+            *a = of_i[0] * one + of_i[1] * other;
+            *b = of_j[0] * other + of_j[1] * one;
         }
     }
 }
@@ -236,8 +253,9 @@ static bool make_tensors(nn_feed *f, const slot *t)
     tn_batch *b = &f->batch;
     if (t->why.status) tn_fail(f->d->s, t->why.status, f->pass.op, "%s", t->why.text);
     if (t->damaged)
-        tn_warn(f->d->s, "%lld damaged, and handed over as zeros with the label %d: %s",
-                (long long)t->damaged, NN_NO_LABEL, t->damage);
+        tn_warn(f->d->s, "%lld damaged, and %s%s: %s", (long long)t->damaged,
+                t->soft ? "left out of what is mixed" : "handed over as zeros with the label -100",
+                t->damaged > 1 ? ", one of them" : "", t->damage);
     f->d->damaged += t->damaged;
     for (int a = 0; a < f->d->arrays && !tn_error(f->d->s); a++)
         b->of[a] = a == 1 && t->soft ? tn_from(f->d->s, t->soft, TN_F32, 2, (int64_t[]){t->n, f->d->classes})

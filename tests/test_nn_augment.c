@@ -213,7 +213,7 @@ TEST(mixtures)
     unsigned char grey[ITEMS];
     int32_t y[ITEMS];
     for (int i = 0; i < ITEMS; i++) grey[i] = (unsigned char)(50 * (y[i] = i % CLASSES));
-    y[3] = -100; /* no class */
+    y[3] = y[9] = y[14] = y[34] = -100; /* no class: one of a pair, both of one, one with itself */
     tn_session *s = session(1);
     tn_dataset *d =
         tn_dataset_arrays(s, ITEMS,
@@ -234,8 +234,10 @@ TEST(mixtures)
                     mixed += soft[i * CLASSES + c] > .1f && soft[i * CLASSES + c] < .9f;
                 }
                 const int64_t at = b.number * 8 + i, other = b.number * 8 + b.n - 1 - i;
-                if (at == 3 || other == 3) continue;
-                if (!(fabs(sum - 1) < 1e-6) || !(fabs(value - (double)x[i]) < 1e-5))
+                const int want = y[at] >= 0 || y[other] >= 0;
+                if (want && (y[at] < 0 || y[other] < 0))
+                    assert_true(soft[i * CLASSES + (y[at] < 0 ? y[other] : y[at])] == 1);
+                if (!(fabs(sum - want) < 1e-6) || !(fabs(value - (double)x[i]) < 1e-5))
                     fail_msg("item %d: %g of %g", i, value, sum);
             }
         }
@@ -248,6 +250,14 @@ TEST(mixtures)
     const double loss = tn_item(
         tn_neg(tn_mean(tn_sum(tn_mul(b.y, tn_log_softmax(logits, -1)), TN_AXES(-1), false), TN_ALL, false)));
     assert_true(fabs(loss - log(CLASSES)) < 1e-6);
+    const int32_t bad[] = {-5, -1, CLASSES, INT32_MAX, INT32_MIN};
+    for (int i = 0; i < 5; i++) {
+        char text[64];
+        y[2] = bad[i];
+        snprintf(text, sizeof(text), "labels[2] is %d, must be from 0 to 4", bad[i]);
+        assert_int_equal(tn_next(tn_loader_open(d, .batch = 8, .augment = {.mixup = 1}), &b), 0);
+        failed(s, TN_E_INDEX, text);
+    }
     assert_int_equal(tn_close(s), TN_OK);
 }
 

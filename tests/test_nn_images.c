@@ -381,6 +381,45 @@ TEST(damaged_files)
         }
 }
 
+/* One that is damaged leaves those that it would be mixed with as they are, and is what they are. */
+TEST(damaged_files_are_not_mixed)
+{
+    picture q;
+    draw(&q, 4, 4, 1, 0);
+    for (int k = 0; k < 4; k++) {
+        char name[64];
+        memset(q.p, 60 * (k + 1), 16);
+        snprintf(name, sizeof(name), "mixed/%d/x.png", k);
+        write_png(name, &q);
+    }
+    write_bytes("mixed/1/x.png", "junk", 4);
+    write_bytes("mixed/1/y.png", "junk", 4);
+    for (int workers = -1; workers < 3; workers += 3) {
+        static const float want[5] = {240, 180, 0, 180,
+                                      240}; /* 0 and 3 of the classes are mixed, as 1 and 2 */
+        tn_session *s = session();
+        tn_dataset *d = tn_dataset_images(s, at("mixed/"), .height = 1, .channels = 1, .skip_damaged = true);
+        fits(s, d);
+        tn_batch b;
+        float x[5], y[20];
+        assert_int_equal(
+            tn_next(tn_loader_open(d, .batch = 5, .workers = workers, .augment = {.mixup = 1}), &b), 1);
+        tn_read(b.x, TN_F32, x, sizeof(x));
+        tn_read(b.y, TN_F32, y, sizeof(y));
+        for (int i = 0; i < 5; i++) {
+            const float *of = y + 4 * i;
+            const bool both = i == 0 || i == 4;
+            const double value = 60 * (double)(of[0] + 3 * of[2] + 4 * of[3]),
+                         sum = (double)(of[0] + of[2] + of[3]);
+            assert_true(fabs(sum - (i != 2)) < 1e-6 && of[1] == 0);
+            assert_true(fabs(value - (double)x[i] * 255) < 1e-3);
+            if (!both && !(value == (double)want[i])) fail_msg("item %d: %g", i, value);
+        }
+        assert_non_null(strstr(said, "2 damaged, and left out of what is mixed, one of them: "));
+        assert_int_equal(tn_close(s), TN_OK);
+    }
+}
+
 /* The decoder alone would take it, with tables that nobody has looked at. */
 TEST(no_jpeg_behind_filling_bytes)
 {
