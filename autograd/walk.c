@@ -49,6 +49,9 @@ static bool is_leaf(const tn_tensor *n)
     return tn_kind_of(n) == TN_KIND_LEAF || tn_kind_of(n) == TN_KIND_ASSIGN || n->flags & TN_F_WISHED;
 }
 
+/* A leaf that stands for a tensor which an assignment gives another version. */
+static bool has_versions(const tn_tensor *n) { return is_leaf(n) && n->of; }
+
 static int edge_count(const tn_tensor *n) { return n->rule ? n->rule->n_args : n->n_in; }
 
 static tn_tensor *edge(const tn_tensor *n, int i)
@@ -88,6 +91,10 @@ static bool plan(walk *w, tn_tensor *loss)
 {
     uint32_t mark = ++w->g->mark;
     if (!discover(w, loss)) return false;
+    for (int i = 0; i < w->o->n_wanted; i++) {
+        tn_tensor *x = w->o->wanted[i]; /* where none but its other versions may have been read */
+        if (has_versions(x) && x->mark != mark && !discover(w, x)) return false;
+    }
     while (w->stack.n) {
         tn_tensor *n = w->stack.at[--w->stack.n];
         if (is_leaf(n)) continue;
@@ -188,11 +195,22 @@ static bool contribute(walk *w, tn_tensor *x, tn_tensor *g)
 
 /* ---- leaves ---- */
 
+/* A wanted tensor's gradient is that of all of its versions: this one's is added to that of the one asked for. */
+static bool add_version(walk *w, tn_tensor *leaf)
+{
+    for (int i = 0; i < w->o->n_wanted && has_versions(leaf); i++) {
+        tn_tensor *x = w->o->wanted[i];
+        if (has_versions(x) && x->of == leaf->of) return x == leaf || contribute(w, x, leaf->cot);
+    }
+    return true;
+}
+
 /* The gradient of a leaf is complete. A parameter's is placed in the slab: by telling its last producer,
  * where that has not run and makes nothing but this, else by a copy. */
 static bool finish_leaf(walk *w, tn_tensor *leaf)
 {
-    if (w->o->n_wanted || !leaf->cot) return true;
+    if (w->o->n_wanted) return add_version(w, leaf);
+    if (!leaf->cot) return true;
     tn_tensor *p = leaf->of ? leaf->of : NULL, *home = p && leaf->flags & TN_F_PARAM ? p->place : NULL;
     tn_tensor *holder = p ? p : leaf;
     tn_tensor *g = leaf->cot, *before = holder->grad_step == w->g->generation ? holder->grad : NULL;

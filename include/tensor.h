@@ -343,7 +343,9 @@ TN_FUNCTION(int, backward, tn_tensor *loss);
 TN_API tn_tensor *tn_gradient(tn_tensor *x);
 /* d loss / d inputs[i] into grads[i] (NULL where loss does not depend on it, which the error of an operator that is
  * given it beside other tensors tells; one that is given nothing else has no session to tell). The results are
- * ordinary tensors and can be differentiated again. */
+ * ordinary tensors and can be differentiated again. Of a parameter, and of what else tn_requires_grad was called on,
+ * it is the sum over all values that the loss has read of it, those before an assignment too, as in tn_backward. Of an
+ * operator's result, a view among them, it is what goes through that very result. Assignments pass no gradient on. */
 TN_FUNCTION(int, grad, tn_tensor *loss, int n, tn_tensor *const *inputs, tn_tensor **grads);
 /* Sets whether backward makes a gradient for x from now on: x is a parameter (false freezes it), another floating
  * tensor, or an operator's result that passes no gradient on (tn_randn, tn_detach). For a result that does pass

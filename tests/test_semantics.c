@@ -79,6 +79,98 @@ TEST(a_lost_version_is_an_error_and_never_a_wrong_number)
     }
 }
 
+/* tn_grad's, twice over, and tn_backward's. */
+static void has_gradient(tn_tensor *loss, tn_tensor *w, float a, float b)
+{
+    tn_tensor *g[2] = {NULL};
+    if (tn_grad(loss, 2, (tn_tensor *[]){w, w}, g)) fail_msg("%s", tn_error_text(tn_session_of(loss)));
+    for (int i = 0; i < 2; i++) is_vec(g[i], a, b);
+    assert_int_equal(tn_backward(loss), 0);
+    is_vec(tn_gradient(w), a, b);
+}
+
+static tn_tensor *sum(tn_tensor *x) { return tn_sum(x, TN_ALL, false); }
+
+/* What a loss has read of a parameter before it was assigned to counts in tn_grad as it does in tn_backward,
+ * whatever assigns, whatever reads, and when the newest value is not read at all. */
+TEST(a_gradient_is_that_of_all_values_that_were_read)
+{
+    enum { ASSIGN, WINDOW, SLAB, ROWS, OUTSIDE, TWICE, UNREAD, SECOND, VIEWS, FROZEN, N_HOW };
+    for (int how = 0; how < N_HOW; how++)
+        ON_EACH_WAY(s) {
+            tn_tensor *p = how == OUTSIDE ? vec(s, 0, 0) : tn_param(s, "p", vec(s, 0, 0));
+            tn_tensor *all, *grads, *x = vec(s, 10, 20),
+                                    *line = tn_from(s, &(int32_t){1}, TN_I32, TN_SHAPE(1));
+            if (how == OUTSIDE) tn_requires_grad(p, true);
+            tn_tensor *tail = tn_window(p, 1, TN_SHAPE(1));
+            for (int step = 0; step < 3; step++) { /* the third repeats the second */
+                tn_tensor *g, *view, *seven = tn_full(s, 7, TN_F32, TN_SHAPE(1)), *loss, *loose;
+                tn_assign(p, vec(s, 1, 2));
+                tn_step_begin(s);
+                tn_tensor *y = tn_mul(p, x);
+                switch (how) {
+                case ASSIGN:
+                case OUTSIDE: /* p = [5, 10] */
+                    tn_assign(p, tn_mul_scalar(x, 0.5));
+                    has_gradient(tn_add(sum(y), sum(tn_square(p))), p, 10 + 10, 20 + 20);
+                    break;
+                case WINDOW: /* [1, 7] */
+                    tn_assign(tail, seven);
+                    has_gradient(tn_add(sum(y), sum(tn_square(p))), p, 10 + 2, 20 + 14);
+                    break;
+                case ROWS:
+                    tn_assign_rows(p, 0, line, seven);
+                    has_gradient(tn_add(sum(y), sum(tn_square(p))), p, 10 + 2, 20 + 14);
+                    break;
+                case SLAB: /* [3, 6] */
+                    assert_int_equal(tn_param_slab(s, TN_F32, &all, &grads), 0);
+                    tn_assign(all, tn_mul_scalar(all, 3));
+                    has_gradient(tn_add(sum(y), sum(tn_square(p))), p, 10 + 6, 20 + 12);
+                    break;
+                case TWICE: /* [10, 20], then [20, 40] */
+                    y = tn_square(p);
+                    tn_assign(p, x);
+                    y = tn_add(y, tn_square(p));
+                    tn_assign(p, tn_mul_scalar(p, 2));
+                    has_gradient(sum(tn_add(y, tn_square(p))), p, 2 + 20 + 40, 4 + 40 + 80);
+                    break;
+                case UNREAD:
+                    tn_assign(p, x);
+                    has_gradient(sum(tn_square(y)), p, 200, 1600);
+                    break;
+                case SECOND: /* 3 p p, of [1, 2] and [10, 20]: squared and summed, 36 p p p for each */
+                    y = tn_mul(tn_square(p), p);
+                    tn_assign(p, x);
+                    assert_int_equal(tn_grad(sum(y), 1, &p, &g), 0);
+                    tn_assign(p, x);
+                    is_vec(g, 3, 12);
+                    y = tn_mul(tn_square(p), p);
+                    assert_int_equal(tn_grad(sum(y), 1, &p, &loose), 0);
+                    loss = tn_add(sum(tn_square(g)), sum(tn_square(loose)));
+                    has_gradient(loss, p, 36 + 36000, 288 + 288000);
+                    break;
+                case VIEWS: /* of [1, 2] and [10, 20]; one of them given is that one alone */
+                    y = tn_mul(tn_slice(p, 0, 0, 1, 1), tn_slice(p, 0, 1, 2, 1));
+                    tn_assign(p, x);
+                    view = tn_flip(p, TN_ALL);
+                    loss = sum(tn_add(tn_mul(tn_square(view), vec(s, 2, 3)), tn_expand(y, TN_SHAPE(2))));
+                    assert_int_equal(tn_grad(loss, 1, &view, &g), 0);
+                    is_vec(g, 80, 60);
+                    has_gradient(loss, p, 2 * 2 + 60, 2 * 1 + 80);
+                    break;
+                case FROZEN: /* where it was read while it was not */
+                    tn_requires_grad(p, false);
+                    loss = sum(tn_add(y, tn_square(p)));
+                    has_gradient(loss, p, 10, 20);
+                    tn_requires_grad(p, true);
+                }
+                tn_step_end(s);
+                assert_string_equal(tn_error_text(s), "");
+            }
+            tn_free(tail), tn_free(x), tn_free(line);
+        }
+}
+
 TEST(a_gradient_is_written_into_its_segment)
 {
     ON_EACH_WAY(s) {
