@@ -82,14 +82,14 @@ static void note_value(noting *w, const tn_flush_scratch *f, const tn_tensor *t,
     }
 }
 
-/* The plan has a value for each node that is stored. */
+/* The plan has a value for each node that is stored, in their order. */
 static void note_gradients(tn_note *n, const tn_flush_scratch *f, const tn_plan *p)
 {
-    for (int i = 0; i < n->n_node; i++) {
+    for (int i = 0, k = 0; i < n->n_node; i++) {
         const tn_tensor *t = f->node.at[i];
-        tn_spared how = t->place ? TN_IN_SLAB : TN_NEVER_STORED;
-        for (int k = 0; k < p->n_value && how == TN_NEVER_STORED; k++)
-            if (p->value[k].slot == i) how = TN_GONE_EARLY;
+        while (k < p->n_value && p->value[k].slot < i) k++;
+        const bool stored = k < p->n_value && p->value[k].slot == i;
+        const tn_spared how = t->place ? TN_IN_SLAB : stored ? TN_GONE_EARLY : TN_NEVER_STORED;
         if (t->flags & TN_F_UPDATES) n->gradients[how] += (int64_t)tn_note_bytes(&n->value[i]);
     }
 }

@@ -136,12 +136,12 @@ static void mark(tn_wanted *w, uint8_t *how)
     }
 }
 
-/* Decides of node i, an elementwise value that gradients read; those before it have been decided of. Returns
- * the nanoseconds for making it again, or 0. */
-static double decide(const tn_wanted *w, uint8_t *how, uint32_t i, bool all)
+/* Decides of node i, an elementwise value that gradients read, of `far` bytes in all; those before it have been decided
+ * of. Returns the nanoseconds for making it again, or 0. */
+static double decide(const tn_wanted *w, uint8_t *how, uint32_t i, double far, bool all)
 {
     const tn_tensor *n = w->g->nodes[i];
-    const double bytes = (double)w->bytes[i], far = (double)tn_wanted_sum(w);
+    const double bytes = (double)w->bytes[i];
     origin o = {.size = tn_node_numel(n), .work = tn_op_get(n->op)->work};
     bool can = o.size >= FEWEST;
     for (int k = 0; k < n->n_in && can; k++) can = comes_of(w, how, n->in[k], &o);
@@ -161,10 +161,11 @@ bool tn_rematerialize(tn_wanted *w, bool all)
     bool ok = how && more && price;
     if (!ok) tn_error_set(w->g, TN_E_NOMEM, "no memory for its plan");
     if (ok) note_readers(w, how, all);
+    const double far = (double)tn_wanted_sum(w);
     for (uint32_t i = 0; i < w->end && ok; i++) {
         const tn_tensor *n = w->g->nodes[i];
         if (n->base == n && is_elementwise(n) && tn_is_open(n) && w->bytes[i])
-            price[i] = decide(w, how, i, all);
+            price[i] = decide(w, how, i, far, all);
     }
     if (ok && (all || is_worth(w, how))) mark(w, how);
     if (ok && !all && (ok = tn_lower_peak(w, price, more))) {
