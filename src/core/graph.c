@@ -49,7 +49,7 @@ static void cut_views(tn_tensor *b, uint32_t cut)
 void tn_graph_truncate(tn_graph *g, uint32_t cut)
 {
     uint32_t kept = 0;
-    g->n_settled = 0;
+    g->n_settled = g->n_decided = 0;
     g->writers.stale = g->sights.stale = true;
     while (g->n_holders && g->holder[g->n_holders - 1]->id >= cut) g->n_holders--;
     for (uint32_t i = cut; i < g->n_nodes; i++)
@@ -122,7 +122,7 @@ static void swap_aside(tn_graph *g)
 
 void tn_graph_set_aside(tn_graph *g)
 {
-    g->n_settled = 0;
+    g->n_settled = g->n_decided = 0;
     g->writers.stale = g->sights.stale = true;
     swap_aside(g);
     g->parked = false;
@@ -131,7 +131,7 @@ void tn_graph_set_aside(tn_graph *g)
 
 void tn_graph_take_back(tn_graph *g)
 {
-    g->n_settled = 0;
+    g->n_settled = g->n_decided = 0;
     g->writers.stale = g->sights.stale = true;
     swap_aside(g);
     g->parked = true;

@@ -312,6 +312,7 @@ struct tn_graph {
     uint32_t n_holders;
     int cap_holders;
     uint32_t n_settled;       /* of the first of them none is still to write */
+    uint32_t n_decided;       /* of the first nodes none is still to be decided of (runtime/wanted.h) */
     tn_spans writers, sights; /* those that write; those that may look into memory before it is assigned to */
     tn_tensor **given;        /* nodes the user has got handles of */
     uint32_t n_given;

@@ -49,12 +49,12 @@ static int64_t peak(const choice *c, uint32_t *at)
 {
     const tn_wanted *w = c->w;
     int64_t now = 0, most = 0;
-    for (uint32_t i = 0; i <= w->end; i++) c->alive[i] = 0;
-    for (uint32_t i = 0; i < w->end; i++) {
+    for (uint32_t i = w->begin; i <= w->end; i++) c->alive[i] = 0;
+    for (uint32_t i = w->begin; i < w->end; i++) {
         c->alive[i] += w->bytes[i];
         if (c->chosen[i]) c->alive[c->until[i] + 1] -= w->bytes[i];
     }
-    for (uint32_t i = *at = 0; i < w->end; i++) {
+    for (uint32_t i = *at = w->begin; i < w->end; i++) {
         const tn_tensor *n = w->g->nodes[i];
         const bool product = n->flags & TN_F_REQUIRES_GRAD && tn_product_ns(w->target, n) > 0;
         const int64_t all = product ? now + around(w, n) : 0;
@@ -73,7 +73,7 @@ static double step_ns(const tn_wanted *w)
     const tn_target_profile *p = tn_target_rates(w->target);
     const double all = (double)tn_wanted_sum(w);
     double ns = 4 * all / tn_profile_at(p, all).copy;
-    for (uint32_t i = 0; i < w->end; i++) ns += 3 * tn_product_ns(w->target, w->g->nodes[i]);
+    for (uint32_t i = w->begin; i < w->end; i++) ns += 3 * tn_product_ns(w->target, w->g->nodes[i]);
     return ns;
 }
 
@@ -117,7 +117,7 @@ bool tn_lower_peak(const tn_wanted *w, const double *price, uint8_t *chosen)
     c.alive = tn_calloc(w->end + 2, sizeof *c.alive);
     c.priced = tn_calloc(w->end + 1, sizeof *c.priced);
     const bool ok = c.until && c.alive && c.priced;
-    for (uint32_t i = 0; i < w->end && ok; i++) {
+    for (uint32_t i = w->begin; i < w->end && ok; i++) {
         const tn_tensor *n = w->g->nodes[i];
         if (price[i] > 0) c.priced[c.n_priced++] = i;
         for (int k = 0; k < n->n_in; k++)
@@ -128,7 +128,8 @@ bool tn_lower_peak(const tn_wanted *w, const double *price, uint8_t *chosen)
         double left = step_ns(w) / TIME;
         int64_t before = peak(&c, &at), now = before;
         for (int i = 0; i < ROUNDS && choose(&c, at, now / ROUNDS, &left); i++) now = peak(&c, &at);
-        for (uint32_t i = 0; i < w->end && (before - now) * SHARE < before + held(w); i++) chosen[i] = 0;
+        const bool little = (before - now) * SHARE < before + held(w);
+        for (uint32_t i = w->begin; i < w->end && little; i++) chosen[i] = 0;
     }
     if (!ok) tn_error_set(w->g, TN_E_NOMEM, "no memory for its plan");
     tn_free_mem(c.until);

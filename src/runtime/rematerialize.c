@@ -91,7 +91,7 @@ static double intensity(const tn_tensor *n, int k)
 /* Notes which values products read, and of these what one reads that takes long enough. */
 static void note_readers(const tn_wanted *w, uint8_t *how, bool all)
 {
-    for (uint32_t i = 0; i < w->end; i++) {
+    for (uint32_t i = w->begin; i < w->end; i++) {
         const tn_tensor *n = w->g->nodes[i];
         for (int k = 0; k < n->n_in && k < 2; k++) {
             const double work = intensity(n, k);
@@ -107,7 +107,7 @@ static bool is_worth(const tn_wanted *w, const uint8_t *how)
 {
     int64_t all = 0, again = 0;
     double products = 0; /* nanoseconds, forward and backward */
-    for (uint32_t i = 0; i < w->end; i++) {
+    for (uint32_t i = w->begin; i < w->end; i++) {
         all += w->bytes[i];
         again += how[i] & AGAIN ? w->bytes[i] : 0;
         products += 3 * tn_product_ns(w->target, w->g->nodes[i]);
@@ -119,7 +119,7 @@ static bool is_worth(const tn_wanted *w, const uint8_t *how)
 /* Marks what is made again, with what it is made of up to its sources, and views of that. */
 static void mark(tn_wanted *w, uint8_t *how)
 {
-    for (uint32_t i = w->end; i-- > 0;) {
+    for (uint32_t i = w->end; i-- > w->begin;) {
         tn_tensor *n = w->g->nodes[i];
         if (!(how[i] & AGAIN)) continue;
         n->region = TN_REGION_AGAIN;
@@ -130,7 +130,7 @@ static void mark(tn_wanted *w, uint8_t *how)
                 how[b->id] |= AGAIN;
         }
     }
-    for (uint32_t i = 0; i < w->end; i++) {
+    for (uint32_t i = w->begin; i < w->end; i++) {
         tn_tensor *n = w->g->nodes[i];
         if (n->base != n && !n->region && n->base->region == TN_REGION_AGAIN) n->region = TN_REGION_AGAIN;
     }
@@ -162,14 +162,14 @@ bool tn_rematerialize(tn_wanted *w, bool all)
     if (!ok) tn_error_set(w->g, TN_E_NOMEM, "no memory for its plan");
     if (ok) note_readers(w, how, all);
     const double far = (double)tn_wanted_sum(w);
-    for (uint32_t i = 0; i < w->end && ok; i++) {
+    for (uint32_t i = w->begin; i < w->end && ok; i++) {
         const tn_tensor *n = w->g->nodes[i];
         if (n->base == n && is_elementwise(n) && tn_is_open(n) && w->bytes[i])
             price[i] = decide(w, how, i, far, all);
     }
     if (ok && (all || is_worth(w, how))) mark(w, how);
     if (ok && !all && (ok = tn_lower_peak(w, price, more))) {
-        for (uint32_t i = 0; i < w->end; i++) how[i] = more[i] ? AGAIN : how[i] & KEPT;
+        for (uint32_t i = w->begin; i < w->end; i++) how[i] = more[i] ? AGAIN : how[i] & KEPT;
         mark(w, how);
     }
     tn_free_mem(how);

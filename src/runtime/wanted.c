@@ -29,13 +29,19 @@ static void want_for(tn_wanted *w, const tn_tensor *n)
 bool tn_wanted_open(tn_wanted *w, tn_session *s, const tn_tensor *loss)
 {
     *w = (tn_wanted){.g = &s->graph, .end = loss->base->id + 1, .target = &s->target};
+    for (uint32_t *i = &w->g->n_decided; *i < w->end && !s->budget.bytes; ++*i) {
+        const tn_tensor *n = w->g->nodes[*i];
+        const bool decided = n->flags & (TN_F_DONE | TN_F_WALKED) || tn_has_value(n) || tn_is_number(n);
+        if (!decided && !(n->call && n->call->backward)) break;
+    }
+    w->begin = w->g->n_decided < w->end ? w->g->n_decided : 0;
     w->bytes = tn_calloc(w->end + 1, sizeof *w->bytes);
     if (!w->bytes) return tn_error_set(w->g, TN_E_NOMEM, "no memory for its plan") != NULL;
-    for (uint32_t i = 0; i < w->end; i++) { /* of a step before, whose backward is recorded anew */
+    for (uint32_t i = w->begin; i < w->end; i++) { /* of a step before, whose backward is recorded anew */
         tn_tensor *n = w->g->nodes[i];
         if (n->region & TN_REGION_CHOSEN && !(n->flags & TN_F_WALKED)) n->region = 0;
     }
-    for (uint32_t i = 0; i < w->end; i++) want_for(w, w->g->nodes[i]);
+    for (uint32_t i = w->begin; i < w->end; i++) want_for(w, w->g->nodes[i]);
     return true;
 }
 
@@ -44,7 +50,7 @@ void tn_wanted_close(tn_wanted *w) { tn_free_mem(w->bytes); }
 int64_t tn_wanted_sum(const tn_wanted *w)
 {
     int64_t all = 0;
-    for (uint32_t i = 0; i < w->end; i++) all += w->bytes[i];
+    for (uint32_t i = w->begin; i < w->end; i++) all += w->bytes[i];
     return all;
 }
 

@@ -9,6 +9,7 @@
 
 typedef struct tn_wanted {
     tn_graph *g;
+    uint32_t begin; /* those before belong to backwards that are recorded, or need none */
     uint32_t end;   /* the nodes of forward are those before */
     int64_t *bytes; /* of each: what gradients read of it, or 0 */
     const tn_target *target;
@@ -26,7 +27,7 @@ double tn_product_ns(const tn_target *t, const tn_tensor *n); /* that it takes, 
 /* Returns true where n is a node of forward. */
 static inline bool tn_wanted_has(const tn_wanted *w, const tn_tensor *n)
 {
-    return n->id < w->end && w->g->nodes[n->id] == n;
+    return n->id >= w->begin && n->id < w->end && w->g->nodes[n->id] == n;
 }
 
 /* Returns true where nothing has been decided about n, and it has no value yet. */
