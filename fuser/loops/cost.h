@@ -16,6 +16,10 @@ typedef struct fu_time {
 } fu_time;
 fu_time fu_prog_time(const fu_prog *p, const tn_target *t, double footprint);
 
+/* Nanoseconds to read so many bytes that were touched when `distance` bytes have been touched since, and to write them,
+ * `past` the caches or not: what a copy takes beyond reading. */
+double fu_read_ns(const tn_target_profile *r, double bytes, double distance);
+double fu_write_ns(const tn_target_profile *r, double bytes, double distance, bool past);
 /* Nanoseconds to write so many bytes so that they are read later, and to read them; `footprint` is what is
  * touched in between. */
 double fu_store_ns(const tn_target *t, double bytes, double footprint);

@@ -20,7 +20,7 @@
  *   try.c       all of these, one after the other
  *   lookahead.c   programs that look indices through before the run
  *   tile.c      convolutions with a kernel of our own, and what it does besides; schedule_tile.c, conv_tile.c
- *   cost.c      how long all this takes, by the target profile
+ *   cost.c      how long a kernel takes, by the target profile
  *   verify_program.c   what the text may take for granted
  *
  * Read first: fu_prog. */
