@@ -310,7 +310,7 @@ cuda-kernels: $(BUILD)/gpu/table
 # On a machine with a GPU: everything that is said of one, into tests/gpu/RESULTS.md; STAGES="build suite" for some of it,
 # RESULTS=FOLDER for another place. It installs nothing; where cmocka is
 # missing the suite is built with the stand-in for it, in a folder of its own.
-GPU_TESTS ?= $(CUSIM_FULL) test_semantics test_random_graphs test_random_programs test_nn_layers test_held test_precision
+GPU_TESTS ?= $(CUSIM_FULL) test_semantics test_draws test_random_graphs test_random_programs test_nn_layers test_held test_precision
 SANITIZED ?= test_programs test_views
 GPU_BUILT := $(BUILD)/$(if $(HAVE_CMOCKA),tests,stand-in)
 STAND_IN_OPT ?= -O1

@@ -14,7 +14,7 @@
 # PORTABLE_TESTS and TARGETS choose some of it, BUILD is the folder for the builds. Read target first.
 . tests/check.sh
 
-PORTABLE_TESTS=${PORTABLE_TESTS:-test_pool test_philox test_semantics test_promotion test_views}
+PORTABLE_TESTS=${PORTABLE_TESTS:-test_pool test_philox test_semantics test_draws test_promotion test_views}
 TARGETS=${TARGETS:-host clang musl aarch64 riscv64 m32}
 at=$BUILD
 unset TENSOR_CC
