@@ -332,13 +332,14 @@ static int vector_of(const fu_prog *p)
     return best;
 }
 
-/* Whether there is much to compute for each element, by loops of vectors. */
+/* Returns true where there is much to compute for each element, of many, by loops of vectors. Few are as well along what
+ * is contiguous, whose extent a short batch does not change. */
 static bool is_dear(const fu_prog *p)
 {
-    enum { DEAR = 4 };
+    enum { DEAR = 4, MANY = 1 << 10 };
     bool dear = false;
     TN_EACH(v, p->value, p->n_value) dear = dear || (v->kind == FU_OP && fu_op_cost(v) >= DEAR);
-    return dear && !p->cross && !fu_can(p->c->target)->grid;
+    return dear && !p->cross && !fu_can(p->c->target)->grid && fu_count(p, fu_all_atoms(p)) >= MANY;
 }
 
 static void turn_back(int64_t *stride, int64_t *shift, int a, int64_t extent)
